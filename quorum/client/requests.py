@@ -18,6 +18,7 @@ from quorum.client.watches import WatchCallback, WatchCause, WatchType
 from quorum.wire import replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
+from quorum.wire.operations import CREATIONS
 from quorum.wire.protocol import ErrorCode, OpCode
 
 T = TypeVar("T")
@@ -28,10 +29,6 @@ Acl = Sequence[Sequence[int | str]]
 ANY_VERSION: Final = -1
 
 _NO_NODE: Final = int(ErrorCode.NO_NODE)
-_CREATIONS: Final = (
-    *(int(OpCode.CREATE), int(OpCode.CREATE2)),
-    *(int(OpCode.CREATE_CONTAINER), int(OpCode.CREATE_TTL)),
-)
 
 
 class CreateMode(IntEnum):
@@ -173,7 +170,7 @@ def create2(
 
 def with_acl(command: requests.Command, acl: Acl | None) -> requests.Command:
     """Return a command with the access list of what it creates, if it creates; None: everybody."""
-    if acl is None or command[0] not in _CREATIONS:
+    if acl is None or command[0] not in CREATIONS:
         return command
     return [*command[:3], acl, *command[4:]]
 
@@ -284,7 +281,7 @@ def _multi_cause(commands: Sequence[requests.Command], index: int, err: int) -> 
     if index >= len(commands):
         raise WireError("multi reply", index, f"the multi has {len(commands)} operations")
     op, path = commands[index][:2]
-    return server_error(err, path, creating=op in _CREATIONS)
+    return server_error(err, path, creating=op in CREATIONS)
 
 
 def written(
@@ -295,7 +292,7 @@ def written(
         path,
         f"{operation} {path}",
         lambda xid: requests.encode_command(xid, command),
-        _decoder(path, decode_body, creating=command[0] in _CREATIONS),
+        _decoder(path, decode_body, creating=command[0] in CREATIONS),
     )
 
 

@@ -20,12 +20,12 @@ from typing import Any
 from quorum.changelog.past import Live, PastNode, live_page
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.core.queries import get_children, get_data
-from quorum.node import admin_commands
 from quorum.node.member import QuorumMember
 from quorum.platform.runtime import Disk
 from quorum.raft.snapshots.handing import with_another_key
+from quorum.server import words
 from quorum.server.connection import ClientConnection
-from quorum.server.inspection import UNKNOWN_BYTES, bytes_below
+from quorum.server.inspection import UNKNOWN_BYTES, View, bytes_below
 from quorum.wire.jute import JuteReader, Stat
 
 log = logging.getLogger("quorate.admin")
@@ -151,17 +151,24 @@ class NodeState:
 
     def command_names(self) -> list[str]:
         """Return the names of ZooKeeper's commands that are answered."""
-        return list(admin_commands.NAMES)
+        return sorted(set(words.COMMANDS.values()))
 
     async def command(self, name: str) -> Mapping[str, object] | None:
-        """Answer one of them; None if there is none of that name."""
-        size = UNKNOWN_BYTES
-        if admin_commands.measures(name):
+        """Answer one of them by any of its names; None if there is none of that name."""
+        first = words.COMMANDS.get(name)
+        if first is None:
+            return None
+        member, size = self._member, UNKNOWN_BYTES
+        if first in words.MEASURED:
             try:
-                size = await asyncio.to_thread(bytes_below, str(self._member.config.node.data_dir))
+                size = await asyncio.to_thread(bytes_below, str(member.config.node.data_dir))
             except OSError as error:
                 log.warning("could not measure the data directory: %s", error)
-        return admin_commands.run(self._member, name, size)
+        engine, last = member.engine, member.snapshotter.last
+        snapshot = (-1, -1) if last is None else (last.zxid, last.stamp_ms)
+        address = str(member.config.listen.client)
+        view = View(member.frontend, size, address, engine.leads, engine.leader_id, snapshot)
+        return words.command(first, view)
 
     def config(self) -> dict[str, Any]:
         """Return the settings in force, secrets masked."""

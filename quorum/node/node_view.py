@@ -29,7 +29,7 @@ from quorum.raft.peers.refusals import DiskRefusal
 from quorum.raft.peers.transport import PeerTransport
 from quorum.raft.requests.requests import Action, LeaderRequest
 from quorum.raft.snapshots.snapshots import SnapshotFile
-from quorum.server.words import outstanding
+from quorum.server.inspection import outstanding
 
 #: name, what it says, value
 Reading = tuple[str, str, float]

@@ -25,9 +25,8 @@ from quorum.core.machine import CONFIG_PATH
 from quorum.core.results import RunOutcome
 from quorum.core.watches import branch_bytes, watch_bytes
 from quorum.server.greeting import GreetingStream, Host, Run
-from quorum.server.lookups import LOOKUPS
-from quorum.server.operations import weight
-from quorum.server.reads import ANSWERS, answer_get_data, answer_set_watches
+from quorum.server.operations import ANSWERS, weight
+from quorum.server.reads import answer_get_data, answer_set_watches
 from quorum.server.reconfig import begin_change
 from quorum.server.stream import OPEN, Phase
 from quorum.wire.errors import WireError
@@ -156,10 +155,7 @@ class AnsweringStream(GreetingStream):
         replica = self._host.replica
         answer = ANSWERS.get(op)
         if answer is not None:
-            path, watch = body
-            self._queue(answer(replica, self, xid, path, watch=watch))
-        elif op in LOOKUPS:
-            self._queue(LOOKUPS[op].answer(replica, self, xid, body))
+            self._queue(answer(replica, self, xid, body))
         elif op == _PING:
             self._queue(_pack_head(REPLY_HEADER_BYTES, XID_PING, replica.machine.zxid, OK))
         elif op in SETS_WATCHES:
@@ -213,7 +209,7 @@ class AnsweringStream(GreetingStream):
         if err is None:
             self.finish()
         elif err == OK:
-            self._queue(answer_get_data(replica, self, xid, CONFIG_PATH, watch=False))
+            self._queue(answer_get_data(replica, self, xid, (CONFIG_PATH, False)))
         else:
             self._queue(encode_header(xid, replica.machine.zxid, err))
         self._reconfiguring = False

@@ -21,26 +21,22 @@ from quorum.core.codes import MARSHALLING_ERROR, OK, OP_CLOSE_SESSION, OP_SYNC
 from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, AnsweringStream
 from quorum.server.auth import authenticate
 from quorum.server.handshake import is_local
-from quorum.server.lookups import LOOKUPS
-from quorum.server.operations import AHEAD_MAX, CHANGING, RUN_DECODERS, RUNS
-from quorum.server.reads import ANSWERS
+from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
 from quorum.server.stream import OPEN, Phase
 from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import INT
 from quorum.wire.lookups import decode_set_watches2
+from quorum.wire.operations import AHEAD_MAX, WITH_ACCESS_LISTS, auth_entries
 from quorum.wire.protocol import ErrorCode, OpCode
 from quorum.wire.replies import encode_header
 from quorum.wire.requests import (
-    COMMAND_DECODERS,
     REQUEST_HEAD,
     REQUEST_HEADER_BYTES,
-    WITH_ACCESS_LISTS,
     Command,
-    auth_entries,
     decode_auth,
-    decode_read,
     decode_reconfig,
     decode_set_watches,
+    decode_sync,
 )
 
 log = logging.getLogger("quorate.server")
@@ -52,7 +48,6 @@ _HEAD_BYTES: Final = REQUEST_HEAD.size
 #: bytes of requests behind a change of members above which the peer is not read, and so its pings neither
 BEHIND_CHANGE_BYTES_MAX: Final = 1024 * 1024
 
-_decode_sync: Final = COMMAND_DECODERS[OP_SYNC]
 _PING: Final = int(OpCode.PING)
 _SET_WATCHES: Final = int(OpCode.SET_WATCHES)
 _SET_WATCHES2: Final = int(OpCode.SET_WATCHES2)
@@ -164,14 +159,13 @@ class ClientConnection(AnsweringStream):
         """Take a request that is no plain write."""
         try:
             body: Any = None
-            if op in ANSWERS:
-                body = decode_read(data, start, after)
+            decode = READ_DECODERS.get(op)
+            if decode is not None:
+                body = decode(data, start, after)
             elif self.read_only and self._refuse_change(xid, op):
                 return
-            elif op in LOOKUPS:
-                body = LOOKUPS[op].decode(data, start, after)
             elif op == OP_SYNC:
-                command = _decode_sync(data, start, after)[0]
+                command = decode_sync(data, start, after)[0]
                 self._submit([xid], [command], sync_path=command[1])
                 return
             elif op == OP_CLOSE_SESSION:

@@ -17,7 +17,7 @@ from quorum.core.rearm import rearm
 from quorum.core.watches import WatchCause, watch_bytes
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.lookups import SetWatches2
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.protocol import ErrorCode
 from quorum.wire.replies import (
     encode_children,
     encode_data,
@@ -47,8 +47,9 @@ class Asker(Protocol):
         """Tell whether the connection may have so many more watches of so many bytes; counts a refusal."""
 
 
-def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
     """Answer getData."""
+    path, watch = asked
     machine = replica.machine
     found = queries.get_data(machine, path, asker.identities)
     if type(found) is int:
@@ -61,8 +62,9 @@ def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, path: str, *, 
     return encode_data(xid, machine.zxid, data, stat)
 
 
-def answer_exists(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_exists(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
     """Answer exists."""
+    path, watch = asked
     machine = replica.machine
     found = queries.exists(machine, path, asker.identities)
     missing = type(found) is int
@@ -75,8 +77,9 @@ def answer_exists(replica: ReplicaView, asker: Asker, xid: int, path: str, *, wa
     return encode_stat(xid, machine.zxid, found)
 
 
-def answer_get_children(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_get_children(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
     """Answer getChildren."""
+    path, watch = asked
     machine = replica.machine
     found = queries.get_children(machine, path, asker.identities)
     if isinstance(found, int):
@@ -88,8 +91,9 @@ def answer_get_children(replica: ReplicaView, asker: Asker, xid: int, path: str,
     return encode_children(xid, machine.zxid, found)
 
 
-def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
     """Answer getChildren2."""
+    path, watch = asked
     machine = replica.machine
     found = queries.get_children2(machine, path, asker.identities)
     if isinstance(found, int):
@@ -100,22 +104,6 @@ def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, path: str
         replica.watches.add(_CHILD, path, asker)
     names, stat = found
     return encode_children(xid, machine.zxid, names, stat)
-
-
-class Answerer(Protocol):
-    """A function that answers one kind of read."""
-
-    def __call__(self, replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
-        """Return the reply, after arming the watch if one is due."""
-
-
-#: {operation: who answers it}
-ANSWERS: Final[dict[int, Answerer]] = {
-    int(OpCode.EXISTS): answer_exists,
-    int(OpCode.GET_DATA): answer_get_data,
-    int(OpCode.GET_CHILDREN): answer_get_children,
-    int(OpCode.GET_CHILDREN2): answer_get_children2,
-}
 
 
 def answer_set_watches(

@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.core.acl import ACL_ENTRIES_MAX
-from quorum.core.codes import FLAG_CONTAINER, FLAG_SEQUENTIAL, INT32_MAX, PERM_ALL
+from quorum.core.codes import FLAG_SEQUENTIAL, INT32_MAX, PERM_ALL
 from quorum.core.paths import SEQUENCE_BYTES_MAX, SHORT_PATH_BYTES_MAX, excess_of
 from quorum.wire.errors import FrameTooLargeError, PathTooLongError, WireError
 from quorum.wire.jute import (
@@ -236,7 +236,8 @@ def decode_set_watches(buffer: Buffer, start: int, end: int, paths_max: int = IN
     return SetWatches(relative_zxid, *read_paths(reader, fields, paths_max))
 
 
-def _set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+def decode_set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    """Decode a setData: the command, and the first byte behind its record."""
     if end - start >= 12:
         length = _read_int(buffer, start)[0]
         path_end = start + 4 + length
@@ -300,135 +301,32 @@ def _creation(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comman
     return decode
 
 
-_delete: Final = _versioned(_DELETE, "delete")
-_check: Final = _versioned(_CHECK, "check")
-_create: Final = _creation(_CREATE, "create")
-_create2: Final = _creation(_CREATE2, "create2")
+decode_delete: Final = _versioned(_DELETE, "delete")
+decode_check: Final = _versioned(_CHECK, "check")
+decode_create: Final = _creation(_CREATE, "create")
+decode_create2: Final = _creation(_CREATE2, "create2")
+decode_create_container: Final = _creation(_CREATE_CONTAINER, "createContainer")
+_decode_creation: Final = _creation(_CREATE_TTL, "createTTL")
 
-_create_container: Final = _creation(_CREATE_CONTAINER, "createContainer")
 
-
-def _create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    (_, *fields), position = _creation(_CREATE_TTL, "createTTL")(buffer, start, end)
+def decode_create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    """Decode a createTTL: the command, and the first byte behind its record."""
+    (_, *fields), position = _decode_creation(buffer, start, end)
     reader = JuteReader(buffer, position, end, "createTTL")
     return [_CREATE_TTL, *fields, reader.int64("ttl")], reader.position
 
 
-def _set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+def decode_set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    """Decode a setACL: the command, and the first byte behind its record."""
     reader = JuteReader(buffer, start, end, "setACL")
     path, acl = reader.path_or_null("path"), _acl(reader)
     return [_SET_ACL, path, None if acl == OPEN_ACL else acl, reader.int32("version")], reader.position
 
 
-def _as_zookeeper_reads(part: Command) -> Command:
-    """Return an operation of a multi as what ZooKeeper makes of it: there the flags decide.
-
-    Source: MultiOperationRecord.deserialize and Op.create of ZooKeeper 3.9.
-    """
-    op = part[0]
-    if op in (_CREATE, _CREATE2) and part[4] == FLAG_CONTAINER:
-        return [_CREATE_CONTAINER, *part[1:]]
-    if op == _CREATE_TTL and 0 <= part[4] <= FLAG_CONTAINER:
-        return [_CREATE_CONTAINER if part[4] == FLAG_CONTAINER else _CREATE, *part[1:5]]
-    return part
-
-
-#: operations of one multi, with the entries of their access lists: these take some tens of milliseconds
-MULTI_ITEMS_MAX: Final = 10_000
-#: for how many an entry "auth" counts: it is replaced by what the client has proven
-AUTH_ITEMS: Final = 32
-_CREATIONS: Final = frozenset((_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL))
-#: commands that may hold access lists
-WITH_ACCESS_LISTS: Final = _CREATIONS | {_SET_ACL, _MULTI}
-#: {operation inside a multi: its decoder}
-_MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
-    _CREATE: _create,
-    _DELETE: _delete,
-    _SET_DATA: _set_data,
-    _CHECK: _check,
-    _CREATE2: _create2,
-    _CREATE_CONTAINER: _create_container,
-    _CREATE_TTL: _create_ttl,
-}
-
-
-def auth_entries(command: Command) -> int:
-    """Count the entries "auth" in a command of WITH_ACCESS_LISTS, each of which AUTH_ITEMS may replace."""
-    op = command[0]
-    if op == _MULTI:
-        return sum(auth_entries(part) for part in command[1] if part[0] in _CREATIONS)
-    entries = command[2 if op == _SET_ACL else 3]
-    return 0 if entries is None else sum(scheme == "auth" for _, scheme, _ in entries)
-
-
-def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    parts: list[Command] = []
-    items = 0
-    position = start
-    while position + 9 <= end:
-        op, done, _ = _read_multi_header(buffer, position)
-        position += 9
-        if done:
-            return [_MULTI, parts], position
-        decode = _MULTI_PARTS.get(op)
-        if decode is None:
-            raise WireError(
-                "multi.type", op, "creates of any kind, delete, setData and check can stand in a multi"
-            )
-        part, position = decode(buffer, position, end)
-        if part[1] is None:
-            raise WireError("multi.path", None, "a string was expected")
-        items += 1
-        if op == _SET_DATA:
-            parts.append(part)
-        else:
-            parts.append(_as_zookeeper_reads(part))
-            if op in _CREATIONS and part[3] is not None:
-                items += len(part[3]) + (AUTH_ITEMS - 1) * auth_entries(part)
-        if items > MULTI_ITEMS_MAX:
-            raise FrameTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
-    raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
-
-
-def _sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+def decode_sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    """Decode a sync: the command, and the first byte behind its record."""
     reader = JuteReader(buffer, start, end, "sync")
     return [_SYNC, reader.path_or_null("path")], reader.position
-
-
-#: {operation that becomes a command: decoder of its body}. A decoder takes the buffer, the first byte behind
-#: the request header and the first byte behind the frame; it returns the command and the first byte behind
-#: its record.
-COMMAND_DECODERS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
-    _CREATE: _create,
-    _DELETE: _delete,
-    _SET_DATA: _set_data,
-    _SYNC: _sync,
-    _MULTI: _multi,
-    _CREATE2: _create2,
-    _SET_ACL: _set_acl,
-    _CREATE_CONTAINER: _create_container,
-    _CREATE_TTL: _create_ttl,
-}
-
-
-def decode_command(op: int, buffer: Buffer, start: int, end: int) -> Command:
-    """Decode the body of a write.
-
-    Args:
-        op: an operation of COMMAND_DECODERS, or closeSession.
-        buffer: holds the frame.
-        start: first byte behind the request header.
-        end: first byte behind the frame.
-
-    Raises:
-        WireError: it cannot be decoded, or the operation makes no command.
-    """
-    if op == _CLOSE_SESSION:
-        return [_CLOSE_SESSION]
-    decode = COMMAND_DECODERS.get(op)
-    if decode is None:
-        raise WireError("header.type", op, "this operation makes no command")
-    return decode(buffer, start, end)[0]
 
 
 def _path_bytes(path: str | None) -> bytes:

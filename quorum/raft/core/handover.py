@@ -22,19 +22,14 @@ def begin_transfer(node: Node, target: int | None) -> None:
         TransferBusyError: perhaps it could, and was not heard yet. Nothing changed.
     """
     if node.role is not Role.LEADER:
-        raise TransferError(
-            f"node {node.identity.node_id} does not lead (leader: {node.leader_id or 'unknown'})"
-        )
+        raise TransferError("not_leading", node_id=node.identity.node_id, leader=node.leader_id or "unknown")
     fit = _successors(node)
     if target is None and not fit:
-        raise TransferError("leadership cannot be handed over: no other voter is in contact and up to date")
+        raise TransferError("no_successor")
     chosen = fit[0] if target is None else target
     if chosen not in fit:
         kind = TransferBusyError if _may_speak_soon(node, chosen) else TransferError
-        raise kind(
-            f"leadership cannot go to node {chosen}: {_obstacle(node, chosen)}; voters that could lead are "
-            f"{sorted(fit)}"
-        )
+        raise kind("unfit_successor", node_id=chosen, obstacle=_obstacle(node, chosen), fit=sorted(fit))
     _begin(node, chosen)
 
 

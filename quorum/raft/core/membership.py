@@ -78,7 +78,7 @@ def change_members(node: Node, change: MembershipChange) -> int:
     if node.role is not Role.LEADER or latest is None:
         raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
     if not 1 <= change.node_id <= NODE_ID_MAX:
-        raise MembershipError(f"node id {change.node_id} is out of range; use one from 1 to {NODE_ID_MAX}")
+        raise MembershipError("id_out_of_range", node_id=change.node_id, id_max=NODE_ID_MAX)
     if isinstance(change, AddMember):
         member = latest.member(change.node_id)
         if member is not None and member.address == change.address:
@@ -119,60 +119,45 @@ def confirm(node: Node) -> int:
 
 def _check_no_hand_over(node: Node) -> None:
     if node.transfer_target:
-        raise MembershipBusyError(
-            f"leadership is being handed over to node {node.transfer_target}; ask the new leader"
-        )
+        raise MembershipBusyError("handing_over", node_id=node.transfer_target)
 
 
 def _check_not_busy(node: Node) -> None:
     _check_no_hand_over(node)
     if node.commit_index < node.term_start_index:
-        raise MembershipBusyError(
-            f"the first entry of term {node.term} (index {node.term_start_index}) is not committed yet; try "
-            "again soon"
-        )
+        raise MembershipBusyError("term_uncommitted", term=node.term, index=node.term_start_index)
     if node.commit_index < node.history.latest_index:
-        raise MembershipBusyError(
-            f"the change of index {node.history.latest_index} is not committed yet; try again once it is"
-        )
+        raise MembershipBusyError("change_uncommitted", index=node.history.latest_index)
 
 
 def _check_addition(latest: Configuration, node_id: int, address: str) -> None:
     member = latest.member(node_id)
     if member is not None:
-        raise MembershipError(
-            f"node {node_id} is a member with the address {member.address}, not {address}; remove it first"
-        )
+        raise MembershipError("other_address", node_id=node_id, present=member.address, address=address)
     host, _, port = address.rpartition(":")
     written = bool(host) and port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65535
     if not written or len(address) > ADDRESS_CHARS_MAX:
         raise MembershipError(
-            f"node {node_id} cannot be added with the address {address[:40]!r} of {len(address)} characters; "
-            f"give host:port, at most {ADDRESS_CHARS_MAX} characters"
+            "no_address",
+            node_id=node_id,
+            address=address[:40],
+            chars=len(address),
+            chars_max=ADDRESS_CHARS_MAX,
         )
     for other_id in (*latest.voters, *latest.learners):
         other = latest.member(other_id)
         if other is not None and other.address == address:
-            raise MembershipError(
-                f"node {node_id} cannot be added with the address {address}: node {other_id} has it; remove "
-                f"or replace node {other_id} instead"
-            )
+            raise MembershipError("address_taken", node_id=node_id, address=address, other_id=other_id)
     if len(latest.voters) + len(latest.learners) >= MEMBERS_MAX:
-        raise MembershipError(
-            f"node {node_id} cannot be added: there are {MEMBERS_MAX} members, the most there may be; remove "
-            "one first"
-        )
+        raise MembershipError("too_many_members", node_id=node_id, members_max=MEMBERS_MAX)
 
 
 def _check_member(latest: Configuration, node_id: int, done: str) -> None:
     if latest.member(node_id) is None:
         members = sorted((*latest.voters, *latest.learners))
-        raise MembershipError(f"node {node_id} cannot be {done}: it is no member; members are {members}")
+        raise MembershipError("no_member", node_id=node_id, done=done, members=members)
     if set(latest.voters) == {node_id}:
-        raise MembershipError(
-            f"node {node_id} cannot be {done}: it is the only voter; add another one first, and wait until "
-            "that one votes"
-        )
+        raise MembershipError("only_voter", node_id=node_id, done=done)
 
 
 def _check_replacement(
@@ -184,21 +169,15 @@ def _check_replacement(
         return
     _check_member(latest, node_id, "replaced")
     if node_id == node.identity.node_id:
-        raise MembershipError(
-            f"node {node_id} cannot be replaced: it leads; hand leadership over first (POST /v1/leader)"
-        )
+        raise MembershipError("leads", node_id=node_id)
     if not force and node_id in latest.voters and len(latest.voters) <= VOTERS_LEFT_MIN:
-        raise MembershipError(
-            f"node {node_id} cannot be replaced: of the voters {sorted(latest.voters)} a single one would be "
-            "left, with the only disk that counts; add a node first, or force it (--force)"
-        )
+        raise MembershipError("last_good_disk", node_id=node_id, voters=sorted(latest.voters))
     if member is None or not member.incarnation:
         _check_not_of_others(node, latest, node_id, incarnation)
         return
     if incarnation and incarnation != member.incarnation:
         raise MembershipError(
-            f"node {node_id} cannot be replaced: its disk has the incarnation {member.incarnation}, not "
-            f"{incarnation[:40]}; nothing was retired: look at the members and name the one that is lost"
+            "other_incarnation", node_id=node_id, present=member.incarnation, incarnation=incarnation[:40]
         )
     peer = node.progress.get(node_id)
     if peer is None or not peer.heard or peer.incarnation != member.incarnation:
@@ -206,9 +185,7 @@ def _check_replacement(
     silent_ms = node.now_ms - peer.contact_ms
     if silent_ms <= IN_USE_MS and not (force and incarnation):
         raise MembershipError(
-            f"node {node_id} cannot be replaced: its disk is in use and was heard {silent_ms:.0f} ms ago; "
-            "stop the node first if that disk is lost, or force it (--force) and name the incarnation that "
-            f"shall be retired: {member.incarnation}"
+            "disk_in_use", node_id=node_id, silent_ms=silent_ms, incarnation=member.incarnation
         )
 
 
@@ -219,8 +196,7 @@ def _check_not_of_others(node: Node, latest: Configuration, node_id: int, incarn
             continue
         if incarnation in (other.incarnation, _heard_incarnation(node, other_id)):
             raise MembershipError(
-                f"node {node_id} cannot be replaced: {incarnation[:40]} is the disk of node {other_id}; "
-                "nothing was retired: look at the members and name the one that is lost"
+                "disk_of_other", node_id=node_id, incarnation=incarnation[:40], other_id=other_id
             )
 
 
@@ -235,8 +211,11 @@ def _check_majority(node: Node, latest: Configuration, wanted: Configuration, wh
         return
     if sum(_is_present(node, node_id, heard=False) for node_id in wanted.voters) >= needed:
         raise MembershipBusyError(
-            f"cannot {what} yet: of the voters {sorted(wanted.voters)} that would be left, node "
-            f"{node.identity.node_id} has heard only {present} since it leads; try again soon"
+            "majority_unheard",
+            what=what,
+            voters=sorted(wanted.voters),
+            node_id=node.identity.node_id,
+            present=present,
         )
     absent = sorted(set(wanted.voters) - set(present))
     heard = sum(_is_present(node, node_id, heard=True) for node_id in latest.voters)
@@ -246,13 +225,14 @@ def _check_majority(node: Node, latest: Configuration, wanted: Configuration, wh
         else "see `quorate serve --force-new-cluster` if a majority is gone for good"
     )
     raise MembershipError(
-        f"cannot {what}: of the voters {sorted(wanted.voters)} that would be left, only {present} are in "
-        f"contact and {needed} are needed; bring {_named(absent)} back first, or {otherwise}"
+        "majority_lost",
+        what=what,
+        voters=sorted(wanted.voters),
+        present=present,
+        needed=needed,
+        absent=" or ".join(f"node {node_id}" for node_id in absent),
+        otherwise=otherwise,
     )
-
-
-def _named(node_ids: list[int]) -> str:
-    return " or ".join(f"node {node_id}" for node_id in node_ids)
 
 
 def _is_present(node: Node, node_id: int, heard: bool) -> bool:

@@ -11,8 +11,8 @@ from quorum.core.results import RunOutcome
 from quorum.core.transaction import TreeTransaction
 from quorum.server.connection import ClientConnection
 from quorum.server.stream import ClientStream
-from quorum.wire import requests
 from quorum.wire.jute import INT, JuteReader
+from quorum.wire.operations import OPERATIONS
 from tests.fuzz.applying import ApplyTarget
 from tests.fuzz.connections import ConnectionTarget
 from tests.fuzz.decoders import DecoderTarget
@@ -51,7 +51,7 @@ def look_behind_the_frame(patch: pytest.MonkeyPatch) -> None:
             return [2, path, -1], end
         return [2, path, INT.unpack_from(buffer, reader.position)[0]], reader.position + 4
 
-    patch.setitem(requests.COMMAND_DECODERS, 2, decode)
+    patch.setitem(OPERATIONS, 2, OPERATIONS[2]._replace(decode=decode))
 
 
 def lose_a_deletion(patch: pytest.MonkeyPatch) -> None:

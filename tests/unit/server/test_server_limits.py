@@ -10,9 +10,9 @@ from quorum.core.acl import ACL_ENTRIES_MAX
 from quorum.core.paths import PATH_BYTES_MAX, PATH_SEGMENTS_MAX, SEQUENCE_BYTES_MAX
 from quorum.wire.jute import INT, LONG, strings_bytes
 from quorum.wire.lookups import encode_looked_at, encode_multi_read, encode_watch_request
+from quorum.wire.operations import MULTI_ITEMS_MAX
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import (
-    MULTI_ITEMS_MAX,
     PING_FRAME,
     REQUEST_HEAD,
     SetWatches,

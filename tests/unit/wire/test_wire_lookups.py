@@ -21,8 +21,9 @@ from quorum.wire.lookups import (
     encode_watch_request,
     encode_who_am_i,
 )
+from quorum.wire.operations import decode_command
 from quorum.wire.protocol import OpCode
-from quorum.wire.requests import decode_command, encode_command
+from quorum.wire.requests import encode_command
 
 HEAD_BYTES = 12
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
