@@ -338,7 +338,7 @@ class RunningNodeView:
             ("quorate_batches_abandoned", "Batches of unknown outcome", self._replica.batches_abandoned),
             (
                 "quorate_digests_compared",
-                "Digests of other members compared while leading",
+                "Digests compared with those of the leader",
                 self._replica.digests.compared_count,
             ),
             ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),

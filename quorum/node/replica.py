@@ -2,8 +2,8 @@
 
 It packs the runs of one turn of the event loop into a batch, applies committed entries in order, hands each
 outcome to whoever waits for it, lets the leader propose the end of silent sessions and of nodes past their
-lifetime, and reports touched sessions and the digests of the state to the leader. The only hard state is the
-machine; it changes only in `apply` and `install`. Sockets, frames and files belong to others.
+lifetime, reports touched sessions to the leader, and lets members compare their states. The only hard state
+is the machine; it changes only in `apply` and `install`. Sockets, frames and files belong to others.
 
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
 the front end answers the reads that wait behind the first, so a read sees every write before it on its
@@ -25,7 +25,7 @@ from quorum.core.reaping import Rounds
 from quorum.core.watches import WatchTable
 from quorum.errors import NotLeaderError, ProposalRefusedError, QuorateError, shown
 from quorum.node.catching_up import CatchingUp
-from quorum.node.digests.exchange import DigestExchange
+from quorum.node.digests import DigestCheck
 from quorum.platform.runtime import Runtime
 from quorum.raft.core.configuration import Configuration, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
@@ -35,7 +35,7 @@ from quorum.raft.engine.contracts import ShellMessage
 from quorum.raft.engine.engine import Engine
 from quorum.raft.requests.administration import Administration, Told
 from quorum.raft.requests.origin_shell import Forwarder
-from quorum.raft.requests.origins import Batch, DigestQuestion, DigestReport, DigestVerdict, SessionTouches
+from quorum.raft.requests.origins import Batch, DigestDifference, DigestNotice, SessionTouches
 from quorum.raft.requests.payloads import BATCH_FORMAT, BATCH_HEAD, CONTROL_FORMAT, fields_of
 from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, LeaderRequest
 from quorum.server.connection import ClientConnection
@@ -52,7 +52,6 @@ BATCH_HEAD_BYTES_MAX = 64
 EXPIRIES_PER_ENTRY_MAX = 1000
 #: sessions that one report to the leader names at most; the others come with the next
 TOUCHES_PER_REPORT_MAX = 10_000
-
 #: deletions of containers and TTL nodes that one entry holds at most, and fewer if their paths are as long as
 #: a batch may be; the others come with the next
 REAPS_PER_ENTRY_MAX = 1000
@@ -126,8 +125,7 @@ class NodeReplica:
             first_request_id=incarnation << 32,
             deadline_ms=forward_deadline_ms,
         )
-        self.digests = DigestExchange(engine, machine)
-        self._note_digests = self.digests.history.note
+        self.digests = DigestCheck(engine, machine)
         self._batch_bytes_max = batch_bytes_max
         self._run_bytes_max = entry_bytes_max - BATCH_HEAD_BYTES_MAX
         self._heartbeat_interval_ms = heartbeat_interval_ms
@@ -276,8 +274,8 @@ class NodeReplica:
             self._forwarder.registered(node_id, incarnation)
         else:
             self._apply_configuration(entry)
-        machine = self.machine
-        self._note_digests(index, machine.state_digest, machine.apply_digest)
+        if index == self.digests.wanted_index:
+            self.digests.compare(self._runtime.monotonic_ms())
         if self._observer is not None:
             self._observer.entry_applied(entry)
 
@@ -394,9 +392,9 @@ class NodeReplica:
 
     def peer_connected(self, node_id: int) -> None:
         """A link is new: to the leader, what was on the old one may be lost."""
+        self.digests.peer_connected()
         if node_id == self._engine.leader_id:
             self._forwarder.leader_reconnected()
-            self.digests.leader_reconnected()
             self.sessions.report_again()
 
     def receive(self, message: ShellMessage) -> None:
@@ -406,7 +404,7 @@ class NodeReplica:
                 now_ms = self._runtime.monotonic_ms()
                 for session_id in message.session_ids:
                     self.sessions.touched(session_id, now_ms)
-        elif isinstance(message, DigestReport | DigestQuestion | DigestVerdict):
+        elif isinstance(message, DigestNotice | DigestDifference):
             self.digests.receive(message, self._runtime.monotonic_ms())
         elif isinstance(message, ChangeRequest | ChangeReply):
             self.administration.receive(message)
@@ -414,21 +412,21 @@ class NodeReplica:
             self._forwarder.receive(message)
 
     def tick(self, now_ms: float, stall_ms: float) -> None:
-        """Expire on the leader, report on a follower, give up what is overdue."""
+        """Expire on the leader, report, give up what is overdue."""
         # After a pause what has arrived is read first: outcomes that are there already are not given up.
         if not stall_ms or self._late:
             self._forwarder.tick(now_ms)
             self.administration.tick(now_ms)
         self._late = stall_ms > 0
         self.caught_up()
-        self.digests.tick(now_ms)
+        self.digests.tick()
         if self.sessions.leading:
             if stall_ms:
                 self.sessions.add_stall(stall_ms)
             if self._engine.accepts_proposals:
                 self._expire(now_ms)
                 self._reap(now_ms)
-        elif now_ms - self._reported_ms >= self._heartbeat_interval_ms:
+        if now_ms - self._reported_ms >= self._heartbeat_interval_ms:
             self._report(now_ms)
         self._frontend.tick(now_ms)
 
@@ -462,13 +460,15 @@ class NodeReplica:
 
     def _report(self, now_ms: float) -> None:
         leader = self._engine.leader_id
-        if leader is None or leader == self._engine.node_id:
+        if leader is None:
             return
         self._reported_ms = now_ms
-        touched = self.sessions.take_report(TOUCHES_PER_REPORT_MAX, now_ms, self._engine.heard_by_leader_ms)
-        if touched:
+        if self._engine.leads:
+            self.digests.say()
+        elif touched := self.sessions.take_report(
+            TOUCHES_PER_REPORT_MAX, now_ms, self._engine.heard_by_leader_ms
+        ):
             self._engine.send(SessionTouches(self._engine.term, self._engine.node_id, leader, tuple(touched)))
-        self.digests.report(leader)
 
     def _outcome_unknown(self, batches: list[Batch[ClientConnection]]) -> None:
         lost = {token for batch in batches for token in batch.tokens}

@@ -39,9 +39,8 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.server": {"config", "core", "errors", "platform", "wire"},
     "quorum.admin": {"changelog", "client", "config", "errors", "metadata", "platform"},
     "quorum.changelog": {"core", "errors", "platform"},
-    "quorum.node.digests": {"core", "errors", "raft.core", "raft.requests"},
     "quorum.node": {
-        *("admin", "changelog", "config", "core", "errors", "node.digests", "platform", "raft.core"),
+        *("admin", "changelog", "config", "core", "errors", "platform", "raft.core"),
         "raft.datadir",
         *("raft.engine", "raft.journal", "raft.peers", "raft.requests", "raft.snapshots", "server", "wire"),
     },

@@ -15,9 +15,8 @@ from quorum.raft.core.messages import Message, Ready, SoftState
 from quorum.raft.journal.format import Record
 from quorum.raft.peers.peers import PeerNode
 from quorum.raft.requests.origins import (
-    DigestQuestion,
-    DigestReport,
-    DigestVerdict,
+    DigestDifference,
+    DigestNotice,
     Forward,
     ForwardExpected,
     ForwardRefused,
@@ -33,9 +32,8 @@ ShellMessage = (
     | ForwardRefused
     | RegisterOrigin
     | SessionTouches
-    | DigestReport
-    | DigestQuestion
-    | DigestVerdict
+    | DigestDifference
+    | DigestNotice
     | ChangeRequest
     | ChangeReply
 )
