@@ -16,7 +16,7 @@ from quorum.core.watches import WatchTable
 from quorum.errors import QuorateError
 from quorum.server.connection import ClientConnection
 from quorum.server.frontend import Frontend
-from quorum.server.sessions import SessionTracker
+from quorum.core.session_tracker import SessionTracker
 
 NODE_ID = 1
 #: a node that no connection of the test belongs to
