@@ -236,7 +236,7 @@ class RunningNodeView:
                 False,
                 f"node {status.node_id} leads term {status.term} and has not applied its first entry",
             )
-        if not self._replica.registered:
+        if not self._replica.batches.forwarder.is_registered:
             return False, "this node's origin incarnation is not registered yet"
         return True, f"node {self.engine.leader_id} leads term {soft_state.term}"
 
@@ -320,13 +320,14 @@ class RunningNodeView:
             (
                 "quorate_forward_backlog_bytes",
                 "Unapplied bytes of this node's clients",
-                replica.backlog_bytes,
+                replica.batches.backlog_bytes,
             ),
         ]
 
     def _totals(self) -> list[Reading]:
         clients, journal = self._frontend.counters, self._writer.statistics
         peers, snapshots = self._transport.counters, self._snapshotter
+        forwarder = self._replica.batches.forwarder
         return [
             ("quorate_requests", "Requests received from clients", clients.requests_received),
             ("quorate_packets_sent", "Replies and events sent to clients", clients.packets_sent),
@@ -335,7 +336,7 @@ class RunningNodeView:
             ("quorate_connections_rejected", "Clients over an address's limit", clients.connections_rejected),
             ("quorate_clients_shed", "Clients closed for what all hold together", clients.connections_shed),
             ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
-            ("quorate_batches_abandoned", "Batches of unknown outcome", self._replica.batches_abandoned),
+            ("quorate_batches_abandoned", "Batches of unknown outcome", forwarder.batches_abandoned),
             (
                 "quorate_digests_compared",
                 "Digests compared with those of the leader",

@@ -8,10 +8,11 @@ from tests.simulation.rules.edits import Edit
 from tests.simulation.rules.rule import Rule
 
 _CONNECTION = "quorum.server.answering:AnsweringStream"
+_EXPIRY = "quorum.node.expiry:Expiry"
 _FRONTEND = "quorum.server.frontend:Frontend"
 _MACHINE = "quorum.core.machine:StateMachine"
 _REPLICA = "quorum.node.replica:NodeReplica"
-_TRACKER = "quorum.server.sessions:SessionTracker"
+_TRACKER = "quorum.core.session_tracker:SessionTracker"
 _SESSIONS = "architecture.md, Sessions and clocks"
 _ORDERING = "architecture.md, Life of a write; zookeeper.md, Ordering"
 _WATCHES = "zookeeper.md, Watches"
@@ -108,7 +109,7 @@ RULES: Final = (
         "followers report the sessions that they heard to the leader",
         (
             Edit(
-                f"{_REPLICA}._report",
+                f"{_EXPIRY}.report",
                 "if touched:",
                 "if False:",
             ),
@@ -130,7 +131,7 @@ RULES: Final = (
         "silent-sessions-end",
         _SESSIONS,
         "the leader proposes to expire a session that is silent",
-        (Edit(f"{_REPLICA}._expire", "if proposals:", "if False:"),),
+        (Edit(f"{_EXPIRY}._expire", "if proposals:", "if False:"),),
     ),
     Rule(
         "contact-loss-closes-clients",
