@@ -345,7 +345,7 @@ class NodeStoppedError(QuorateError):
         return cls(story, "keep its log and its data directory for a report; the other nodes go on")
 
     @classmethod
-    def during(cls, what: str, failure: Exception) -> NodeStoppedError:
+    def during(cls, what: str, failure: BaseException) -> NodeStoppedError:
         """Tell what could not be done; the remedy is the failure's own, where it has one."""
         if isinstance(failure, QuorateError) and failure.remedy:
             return cls(f"{what}: {failure.message}", failure.remedy)

@@ -121,11 +121,6 @@ class ControllerMachine:
         return self._passes.under_way
 
     @property
-    def waiting_requests(self) -> int:
-        """How many requests of clients wait for their turn."""
-        return len(self._passes.requests)
-
-    @property
     def wake_ms(self) -> int | None:
         """When it wants a Tick; None: not before another input."""
         times = [self.parts.channels.wake_ms, None if self._pass is not None else self._agenda.wake_ms]

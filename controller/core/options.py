@@ -47,10 +47,7 @@ class ControllerOptions:
 class Counters:
     """How often things happened since the process started."""
 
-    elections_won: int = 0
     resignations: int = 0
-    #: Partition states that were written.
-    states_written: int = 0
     #: Rounds after which partitions had to be decided again, because their state had changed meanwhile.
     rounds_repeated: int = 0
     #: Elections that may have lost records.

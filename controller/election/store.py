@@ -47,7 +47,6 @@ from quorum.metadata.records import (
     BrokerRecord,
     GenerationRecord,
     PartitionStateRecord,
-    TopicRecord,
     decode_cluster_id,
     encode_cluster_id,
     encode_controller_epoch,
@@ -307,17 +306,7 @@ async def _register(
     return BrokerGeneration(results[created_at].written_stat.czxid)
 
 
-# -- topics and partition states -----------------------------------------------------------------------------
-
-
-async def create_topic(client: Client, topic: str, record: TopicRecord) -> None:
-    """Create the assignment of a topic; the controller creates the states of its partitions.
-
-    Raises:
-        NodeExistsError: the topic exists.
-        ValueError: the name is not allowed.
-    """
-    await client.create(paths.topic_path(paths.check_topic(topic)), record.encode())
+# -- partition states ----------------------------------------------------------------------------------------
 
 
 async def read_partition_states(

@@ -1,4 +1,4 @@
-"""Partition states written to a real quorum as the controller's machine writes them."""
+"""Topics and partition states written to a real quorum as a tool and the controller's machine write them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from controller.core.writing import StateWriter, WrittenStates
 from controller.election.plans import Mandate
 from controller.runtime import carrying
 from quorum.client import Client
+from quorum.metadata import paths
 from quorum.metadata.errors import ControllerFencedError
 from quorum.metadata.numbers import ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import PartitionStateRecord
+from quorum.metadata.records import PartitionStateRecord, TopicRecord
+
+
+async def create_topic(client: Client, topic: str, record: TopicRecord) -> None:
+    """Create the assignment of a topic; the controller creates the states of its partitions."""
+    await client.create(paths.topic_path(paths.check_topic(topic)), record.encode())
 
 
 async def write_states(
