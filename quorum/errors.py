@@ -182,12 +182,6 @@ class DataDirError(QuorateError):
     fault = Fault.OPERATOR
 
 
-class DiskFullError(DataDirError):
-    """A disk without room for what a data directory must take up; the same may succeed once there is room."""
-
-    retriable = True
-
-
 #: What an operating system says of a disk without room, or of a user without quota.
 FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 #: What it says when this process, or the whole machine, has too many files open: no disk is at fault.
@@ -197,14 +191,13 @@ PASSING_ERRNOS = FULL_DISK_ERRNOS + NO_FILES_ERRNOS
 
 
 def refused_by_disk(message: str, remedy: str, error: BaseException) -> DataDirError:
-    """Return the error of a data directory that the disk refused: a DiskFullError if it lacks room.
+    """Return the error of a data directory that the disk refused.
 
     Where this user may not use the file, the remedy says that instead.
     """
     if isinstance(error, PermissionError):
         remedy = "start the node as the user who may use that, or change its owner or mode"
-    full = isinstance(error, DiskFullError) or getattr(error, "errno", None) in FULL_DISK_ERRNOS
-    return (DiskFullError if full else DataDirError)(message, remedy)
+    return DataDirError(message, remedy)
 
 
 def remedy_for_os(error: OSError) -> str:

@@ -123,7 +123,7 @@ async def open_parts(
     own_configs = broker_configs(broker_id, own_settings_changed)
     queue = None
     if config.broker.channel == "queue":
-        queue = StateQueue(broker_id, replicas.registered.apply, trust)
+        queue = StateQueue(broker_id, replicas.control.apply, trust)
     return BrokerParts(
         config=config,
         secrets=secrets,

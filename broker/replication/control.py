@@ -1,8 +1,10 @@
-"""The controller's requests: lead, follow, stop, and what the cluster looks like.
+"""The present registration, and what the controller asks: lead, follow, stop, what the cluster looks like.
 
-Each request passes the gate first, and again whenever it has given way to others. What a decision means for a
-replica its machine says; here it is carried out. What a request does not name stays as it is.
-Source: control-plane design, "Leader and follower", "Control requests"; KIP-380, KIP-516, KIP-570.
+Requests that come before a registration wait: only its generation tells a request for this life from one for
+a former life. At the end of a quorum session this broker steps down everywhere. Each request passes the gate
+first, and again whenever it has given way to others. What a decision means for a replica its machine says;
+here it is carried out. What a request does not name stays as it is.
+Source: control-plane design, "Broker" (Registration), "Control requests"; KIP-380, KIP-516, KIP-570.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from broker.core.replica_effects import (
     Unfollow,
     WakeBrokers,
 )
-from broker.core.replica_inputs import LeaderAndIsr, StopReplica
+from broker.core.replica_inputs import LeaderAndIsr, SessionBegun, StopReplica
 from broker.log.disk_threads import finished
-from broker.log.errors import DamagedSegmentError
+from broker.log.errors import DamagedSegmentError, LogStorageError
 from broker.log.partition_log import PartitionLog
 from broker.replication.fetchers import Fetchers
+from broker.replication.isr_writer import IsrWriter
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
@@ -45,13 +48,14 @@ from controller.messages.entities import (
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
-    UpdateMetadataResponse,
     refusal,
 )
 from controller.wire.codes import ErrorCode
+from quorum.client import Client
+from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import PartitionStateRecord
+from quorum.metadata.records import LogEnd, PartitionStateRecord, topic_label
 from quorum.platform.pace import Pace
 
 _log = logging.getLogger(__name__)
@@ -64,30 +68,72 @@ class Control:
         self,
         registry: Registry,
         fetchers: Fetchers,
+        isr_writer: IsrWriter,
         wake_followers: Callable[[Iterable[int]], None],
-        published_epoch: PublishedEpoch,
+        on_failure: Callable[[QuorateError], ErrorCode],
     ) -> None:
-        """Change roles in a registry.
+        """Change nothing before attach().
 
         Args:
             registry: the replicas.
             fetchers: get those that follow.
+            isr_writer: writes while there is a session.
             wake_followers: answers fetches of these brokers that wait here: they have a partition more.
-            published_epoch: asked about a controller epoch above the known one.
+            on_failure: called when the disk refuses.
         """
-        self._published_epoch = published_epoch
+        #: Asked about a controller epoch above the known one.
+        self._published_epoch = PublishedEpoch()
         self._registry = registry
         self._fetchers = fetchers
+        self._isr_writer = isr_writer
         self._wake_followers = wake_followers
+        self._on_failure = on_failure
+        #: The shortened logs that the present registration names.
+        self._named: frozenset[PartitionKey] = frozenset()
+        self._attached = asyncio.Event()
         #: One request after the other, though each gives way to everything else.
         self._turn = asyncio.Lock()
+
+    def shortened(self) -> dict[str, dict[int, LogEnd]]:
+        """Return {topic id: {partition: where its log ends}} of the shortened logs, for a registration."""
+        directory = self._registry.log_directory
+        self._named = frozenset(directory.shortened)
+        found: dict[str, dict[int, LogEnd]] = {}
+        for key in directory.shortened:
+            if (log := directory.logs.get(key)) is not None:
+                ends = found.setdefault(topic_label(key.topic, log.topic_id), {})
+                ends[key.partition] = LogEnd(log.latest_epoch, log.log_end_offset)
+        return found
+
+    def attach(self, client: Client, generation: BrokerGeneration) -> None:
+        """Take up a new registration: ISRs change through this client, requests are for this generation."""
+        registry = self._registry
+        registry.begin_generation(generation)
+        if not self._named.issuperset(registry.log_directory.shortened):
+            # Damage was met after the registration was written: another one follows, which names it.
+            registry.leave_generation()
+        self._isr_writer.attach(client)
+        self._published_epoch.attach(client)
+        self._attached.set()
+        for replica in registry.replicas.values():
+            # A request for this generation came before the reply to the registration, and a change since.
+            self._isr_writer.carry_out(replica, replica.step(SessionBegun()))
+
+    def detach(self) -> None:
+        """Note that the session is over: others lead now what this broker led."""
+        self._attached.clear()
+        self._isr_writer.attach(None)
+        self._published_epoch.attach(None)
+        self._registry.step_down()
 
     async def apply(self, request: ControllerRequest) -> ControlResponse:
         """Lead, follow or stop the partitions that a request names, or take over what the cluster looks like.
 
-        Raises:
-            LogStorageError: the disk refused; the request is partly applied.
+        One that comes before the registration waits, or is sent again.
         """
+        if isinstance(request, UpdateMetadataRequest) and not self._attached.is_set():
+            return refusal(request, ErrorCode.BROKER_NOT_AVAILABLE)
+        await self._attached.wait()
         must_ask = self._registry.gate.must_ask(request.broker_epoch, request.controller_epoch)
         if must_ask and not await self._published_epoch.covers(request.controller_epoch):
             # It is sent again, and ends no term: the quorum may only lag.
@@ -96,14 +142,19 @@ class Control:
             refused = self._admit(request)
             if refused is ErrorCode.NONE:
                 self._registry.view.apply(request)
-            return UpdateMetadataResponse(error_code=refused)
+            return refusal(request, refused)
         async with self._turn:
             refused = self._admit(request)
             if refused is not ErrorCode.NONE:
                 return refusal(request, refused)
-            if isinstance(request, LeaderAndIsrRequest):
-                return await self._lead_and_follow(request)
-            return await self._stop_replicas(request)
+            try:
+                if isinstance(request, LeaderAndIsrRequest):
+                    return await self._lead_and_follow(request)
+                return await self._stop_replicas(request)
+            except LogStorageError as error:
+                # It is partly applied.
+                self._on_failure(error)
+                return refusal(request, ErrorCode.KAFKA_STORAGE_ERROR)
 
     async def _lead_and_follow(self, request: LeaderAndIsrRequest) -> ControlResponse:
         topics: list[LeaderAndIsrTopicError] = []

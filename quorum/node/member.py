@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from quorum.config.node import NodeConfig
 from quorum.core.machine import StateMachine
-from quorum.errors import PASSING_ERRNOS, DataDirError, DiskFullError, QuorateError, told_by_os
+from quorum.errors import PASSING_ERRNOS, DataDirError, QuorateError, told_by_os
 from quorum.node.replica import NodeReplica
 from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter, covered_by
 from quorum.node.storage import Storage, load_machine, open_storage
@@ -108,7 +108,6 @@ class QuorumMember:
             sizes: bounds that the configuration does not know.
 
         Raises:
-            DiskFullError: there is no room for what a start writes; another attempt may find some.
             DataDirError: the directory is empty, another node's, in use, damaged, or cannot be written to.
         """
         self.config = config
@@ -138,9 +137,7 @@ class QuorumMember:
         if error is not None:
             problem = f"data directory {data_dir} cannot be written to: {told_by_os(error, 'its identity')}"
             return DataDirError(problem, "free or repair the disk")
-        if self._first_error is None and self._full is not None:
-            return DiskFullError(f"data directory {data_dir} has no room: {self._full.message}", "free space")
-        reason = self._first_error
+        reason = self._first_error or self._full
         told = reason.message if isinstance(reason, QuorateError) else reason
         problem = f"data directory {data_dir} cannot be written to: {told}"
         return DataDirError(problem, "repair the disk, or free space on it, and start again")

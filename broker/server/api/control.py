@@ -16,7 +16,7 @@ from controller.wire.codes import ErrorCode
 
 async def control(services: BrokerServices, call: Call) -> Answer:
     """Lead, follow or stop replicas, or take over what the controller says of the cluster."""
-    return [encode_response(await services.replicas.registered.apply(call.body))]
+    return [encode_response(await services.replicas.control.apply(call.body))]
 
 
 async def controlled_shutdown(services: BrokerServices, call: Call) -> Answer:

@@ -38,11 +38,8 @@ a cluster founds nothing, says so, and waits. But a majority of empty founders t
 cannot know of it, and founds a second cluster without what the first one acknowledged.
 
 --force-new-cluster is for a majority that is lost for good: this node goes on from its own data as the only
-member of a new cluster. What the others acknowledged and this node never received is lost. It is also for a
-node without others that says the end of its journal is gone: it goes on with what is left. It is ignored on a
-directory that was forced before and lost nothing since.
-
-On a full disk the node waits for room, not ready, and says so on its admin port."""
+member of a new cluster. What the others acknowledged and this node never received is lost. It is ignored on a
+directory that was forced before."""
 EXAMPLES = """\
 examples:
   quorate serve --config node.toml --bootstrap      the first start of a founding node
@@ -112,7 +109,7 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
         start = Start.JOIN
     elif arguments.force_new_cluster:
         start = Start.FORCE_NEW_CLUSTER
-    node = QuorumNode(config, start=start, waits_for_room=True)
+    node = QuorumNode(config, start=start)
     asyncio.get_running_loop().set_exception_handler(functools.partial(_escaped, node))
     with stop_requests(arguments.parent_fd) as stop_request:
         if not await _start(node, stop_request):

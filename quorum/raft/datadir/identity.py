@@ -23,7 +23,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 from quorum.errors import (
-    FULL_DISK_ERRNOS,
     DataDamagedError,
     DataDirError,
     Fault,
@@ -40,15 +39,12 @@ JOURNAL_NAME = "journal"
 SNAPSHOTS_NAME = "snapshots"
 FORMATTING_NAME = "formatting"
 _PARTIAL_NAME = IDENTITY_NAME + ".partial"
-#: A file that is made and removed to see whether the disk has room.
-_PROBE_NAME = "room.partial"
-_PROBE_BYTES = 1024 * 1024
 _LOCK_NAME = "lock"
 _FORMAT_VERSION = 1
 _IDENTITY_BYTES_MAX = 64 * 1024
 _HEX_32 = re.compile("[0-9a-f]{32}")
 #: Names that an empty directory may hold: the lock, what a crash in formatting left, and a file system's own.
-_IGNORED = frozenset({_LOCK_NAME, FORMATTING_NAME, _PARTIAL_NAME, _PROBE_NAME, "lost+found"})
+_IGNORED = frozenset({_LOCK_NAME, FORMATTING_NAME, _PARTIAL_NAME, "lost+found"})
 
 
 class NotFormattedError(DataDirError):
@@ -147,26 +143,6 @@ def open_data_dir(
         if isinstance(error, OSError):
             raise _unusable(data_dir, error) from error
         raise
-
-
-def has_room(disk: Disk, data_dir: str) -> bool:
-    """Tell whether a directory that was refused for a full disk is worth another attempt.
-
-    True also where something else is wrong: the attempt then says what.
-    """
-    path = f"{data_dir}/{_PROBE_NAME}"
-    try:
-        if _PROBE_NAME in disk.listdir(data_dir):
-            disk.unlink(path)
-        file = disk.create(path)
-        try:
-            file.pwrite([bytes(_PROBE_BYTES)], 0)
-        finally:
-            file.close()
-            disk.unlink(path)
-    except OSError as error:
-        return error.errno not in FULL_DISK_ERRNOS
-    return True
 
 
 def _load_or_format(disk: Disk, data_dir: str, wanted: Identity, start: Start) -> Identity:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import errno
 
-from quorum.errors import DiskFullError, NodeStoppedError, remedy_for_os
+from quorum.errors import DataDirError, NodeStoppedError, remedy_for_os
 from quorum.raft.journal.recovery import REPLACE_REMEDY
 
 
-class JournalFullError(DiskFullError):
+class JournalFullError(DataDirError):
     """The disk has no room for the group; nothing of it is left on the disk, and it may be written later."""
 
 

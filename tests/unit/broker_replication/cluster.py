@@ -206,7 +206,7 @@ class Brokers:
         )
         self.dial[broker_id] = listener.address
         client, generation = await self.register(broker_id)
-        parts.registered.attach(client, generation)
+        parts.control.attach(client, generation)
         broker = TestBroker(
             broker_id, folder, client, generation, directory, parts, upkeep, listener, failures, unjudged
         )
@@ -361,9 +361,9 @@ class Brokers:
     ) -> None:
         """UpdateMetadata and LeaderAndIsr to one broker, for its present generation."""
         parts = self.running[broker_id].parts
-        update = await parts.registered.apply(self.update_metadata(broker_id, *decided, racks or {}))
+        update = await parts.control.apply(self.update_metadata(broker_id, *decided, racks or {}))
         assert update.error_code == ErrorCode.NONE
-        response = await parts.registered.apply(self.leader_and_isr(broker_id, *decided))
+        response = await parts.control.apply(self.leader_and_isr(broker_id, *decided))
         assert response.error_code == ErrorCode.NONE
         assert partition_codes(response) == [ErrorCode.NONE]
 
