@@ -24,7 +24,6 @@ from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
 from quorum.raft.core.messages import SnapshotMark
 from quorum.raft.datadir.forcing import (
-    finish_forced,
     force_new_cluster,
     latest_configuration,
     settle_cluster_id,
@@ -36,7 +35,6 @@ from quorum.raft.datadir.identity import (
     open_data_dir,
     snapshot_directory,
     store_cluster_id,
-    store_met_cluster,
 )
 from quorum.raft.journal.journal import Journal, JournalOptions
 from quorum.raft.journal.start import Recovered
@@ -94,17 +92,6 @@ class Storage:
         self.identity = store_cluster_id(self.disk, self.data_dir, known, cluster_id)
         return known is not self.identity
 
-    def note_met_cluster(self, cluster_id: str) -> bool:
-        """Write to the identity of a founder that belongs to no cluster that this one exists; durable on
-        return.
-
-        Returns:
-            Whether it was new.
-        """
-        known = self.identity
-        self.identity = store_met_cluster(self.disk, self.data_dir, known, cluster_id)
-        return known is not self.identity
-
     def close(self) -> None:
         """Close the journal and let go of the directory."""
         self.journal.close()
@@ -137,9 +124,6 @@ def open_storage(
     storage: Storage | None = None
     try:
         storage = _load(data_dir, raft, disk, identity, lock, warn)
-        if finish_forced(disk, data_dir, identity, storage.journal, storage.recovered):
-            storage.journal.close()
-            storage = _load(data_dir, raft, disk, identity, lock, warn)
         storage.settle_cluster_id()
         if start is Start.FORCE_NEW_CLUSTER and force_new_cluster(
             disk,

@@ -432,8 +432,8 @@ def test_a_hello_needs_both_directions(way: tuple[int, int]) -> None:
 def test_a_retired_disk_is_refused_and_another_one_does_not_displace_the_recorded_one() -> None:
     network = Network(Scheduler(1))
     recorded, impostor, retired = (PeerIdentity("c", "", 2, 32 * each) for each in "abc")
-    voters = {1: Member("", f"{1:032x}"), 2: Member("", "")}
-    latest = Configuration("d" * 32, voters, {}, (retired.incarnation,))
+    voters, learners = {1: Member("", f"{1:032x}")}, {2: Member("", "")}
+    latest = Configuration("d" * 32, voters, learners, (retired.incarnation,))
     one = Peer(network, 1, admission=Admission(latest, latest, 1))
     judged = one.transport.acceptor()._judge
     refusal = judged(retired)

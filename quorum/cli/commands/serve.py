@@ -29,13 +29,13 @@ HELP = "run one quorum node in the foreground"
 DESCRIPTION = """\
 Run one quorum node until SIGTERM or Ctrl-C. Settings come from the configuration file, then from the
 environment (QUORATE_<SECTION>_<KEY>), then from --set. The first start of a new cluster needs --bootstrap on
-every founding node, the first start of a node that was added or replaced needs --join, and in [members] the
-present members and itself; later starts do without, and with it change nothing.
+every founding node, and all of them at the same time once; the first start of a node that was added or
+replaced needs --join, and in [members] the present members and itself. On a formatted directory both change
+nothing, so they may stay in a start script.
 
---bootstrap says: this node has never run. Never give it to a node whose data are lost: that one is replaced
-(quorate members replace) and started with --join. A founder with an empty directory that reaches a member of
-a cluster founds nothing, says so, and waits. But a majority of empty founders that reach no member of it
-cannot know of it, and founds a second cluster without what the first one acknowledged.
+A founder with an empty directory founds only together with all others in [members], each of them empty. Where
+one of them is missing it waits, and where one belongs to a cluster it says so and waits to be let in (quorate
+members replace).
 
 --force-new-cluster is for a majority that is lost for good: this node goes on from its own data as the only
 member of a new cluster. What the others acknowledged and this node never received is lost. It is ignored on a
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--bootstrap",
         action="store_true",
-        help="format an empty data directory as a founder of a new cluster; only for a node that never ran",
+        help="format an empty data directory as that of a founder, which founds together with all others",
     )
     start.add_argument(
         "--join",

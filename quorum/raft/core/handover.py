@@ -56,8 +56,6 @@ def _obstacle(node: Node, node_id: int) -> str:
         return "it is no other voter"
     if not peer.heard:
         return f"it was not heard since term {node.term} began, or since its connection closed"
-    if not node.match_counts(node_id, peer.incarnation):
-        return "its disk is not recorded by a committed entry yet"
     silent_ms = node.now_ms - peer.contact_ms
     if silent_ms > node.options.election_timeout_min_ms:
         return f"it has been silent for {silent_ms:.0f} ms"

@@ -1,9 +1,9 @@
 """Changes of who is in the cluster.
 
-Decides which changes may be made, what configuration each one leads to, and what the leader appends by
-itself: the incarnation of a member that was heard, the repetition that proves it, and the promotion of a
-learner that has caught up. Does not know how entries are replicated or counted (`leading.py`, `node.py`) nor
-who asks for a change. Configurations are hard state; what is known of the peers is soft.
+Decides which changes may be made, what configuration each one leads to, and when the leader makes a learner
+a voter, whose incarnation that entry records. Does not know how entries are replicated or counted
+(`leading.py`, `node.py`) nor who asks for a change. Configurations are hard state; what is known of the peers
+is soft.
 
 One change at a time, each of one voter at most, so that any majority before a change and any majority after
 it have a node in common. Nothing is appended before the leader's no-op is committed: without that rule two
@@ -262,30 +262,20 @@ def _is_recent(node: Node, peer: Progress) -> bool:
 
 
 def maintain(node: Node) -> None:
-    """Append the next entry that the configuration lacks, if it is time: one at a time, never before the
-    no-op of the term is committed, never while leadership is handed over.
+    """Make the next learner that has caught up a voter, if it is time: one at a time, never before the no-op
+    of the term is committed, never while leadership is handed over.
 
-    Source: `history.py` for the proof, dissertation §4.2.1 for the promotion.
+    Source: dissertation §4.2.1.
     """
     history = node.history
     latest = history.latest
-    if not history.is_unfinished or node.role is not Role.LEADER or latest is None or node.transfer_target:
+    if latest is None or not latest.learners or node.role is not Role.LEADER or node.transfer_target:
         return
     if node.commit_index < max(node.term_start_index, history.latest_index):
         return
-    for node_id in (*latest.voters, *latest.learners):
-        member = latest.member(node_id)
-        incarnation = _heard_incarnation(node, node_id)
-        if member is not None and not member.incarnation and incarnation:
-            recorded = latest.with_incarnation(node_id, incarnation)
-            append_configuration(node, EntryKind.INCARNATION, recorded, recorded.to_payload())
-            return
-    if history.needs_proof:
-        append_configuration(node, EntryKind.INCARNATION, latest, latest.to_payload())
-        return
     for node_id in latest.learners:
         if _has_caught_up(node, node_id):
-            promoted = latest.with_voter(node_id)
+            promoted = latest.with_voter(node_id, node.progress[node_id].incarnation)
             append_configuration(node, EntryKind.MEMBERS, promoted, promoted.to_payload())
             return
 
@@ -299,10 +289,9 @@ def _heard_incarnation(node: Node, node_id: int) -> str:
 
 def _has_caught_up(node: Node, node_id: int) -> bool:
     """Whether a learner could vote without holding the others up: it is there, and holds what was committed
-    one heartbeat ago, its own record included.
+    one heartbeat ago, the entry that made it a learner included.
 
-    A learner that is promoted holds its record durably, so it grants votes even before it learns of the
-    promotion (`elections.py`).
+    As it holds that one durably it grants votes even before it learns of the promotion (`elections.py`).
     """
     peer = node.progress.get(node_id)
     return (
@@ -371,11 +360,9 @@ def linked_beyond(node: Node) -> dict[int, str]:
     latest = node.history.latest
     if latest is None:
         return {}
-    beyond: dict[int, str] = {}
-    if node.history.latest_index > node.commit_index:
-        proven = node.history.proven(node.commit_index)
-        if proven is not None and proven is not latest:
-            beyond = {key: text for key, text in _addresses(proven).items() if latest.member(key) is None}
+    before = node.history.before(node.commit_index)
+    earlier = {} if before is None else _addresses(before)
+    beyond = {key: text for key, text in earlier.items() if latest.member(key) is None}
     for node_id in (*node.leaving, node.leader_id):
         if node_id and latest.member(node_id) is None:
             beyond.setdefault(node_id, "")

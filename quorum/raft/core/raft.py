@@ -10,7 +10,7 @@ Source: Raft, figure 2; etcd-io/raft for step and ready.
 
 from collections.abc import Callable, Mapping
 
-from quorum.raft.core import elections, following, handover, leading, membership, receiving, rivals, sending
+from quorum.raft.core import elections, following, founding, handover, leading, membership, receiving, sending
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import CONFIGURATION_KINDS, EntryKind
 from quorum.raft.core.errors import (
@@ -28,8 +28,6 @@ from quorum.raft.core.messages import (
     ChunkRead,
     ChunkReadFailed,
     ChunkWritten,
-    Claim,
-    ClusterMet,
     Compacted,
     DurableLog,
     Halt,
@@ -38,6 +36,7 @@ from quorum.raft.core.messages import (
     HeartbeatReply,
     Message,
     PeerDown,
+    PeerMet,
     PeerUp,
     Persisted,
     Ready,
@@ -143,8 +142,10 @@ class Raft:
                 self._persisted(seq)
             case PeerUp(node_id):
                 self._peer_up(node_id)
-            case ClusterMet():
-                rivals.meet_cluster(node, stimulus)
+            case PeerMet():
+                if node.log.last_index == 0:
+                    founding.meet(node, stimulus)
+                    elections.hurry(node)
             case PeerDown(node_id):
                 self._peer_down(node_id)
             case ChunkRead() | ChunkReadFailed() | ChunkWritten() | SnapshotInstalled() | SnapshotFailed():
@@ -220,7 +221,6 @@ class Raft:
             # Its connection may be older than ours to it, and what it asked was answered into none.
             node.forget_reports()
             node.answer_at = node.matched_index
-        node.met.setdefault(node_id, "")
         elections.hurry(node)
 
     def _peer_down(self, node_id: int) -> None:
@@ -453,14 +453,15 @@ class Raft:
     # --- questions
 
     @property
-    def claim(self) -> Claim | None:
-        """Return what the log says of a cluster, committed or not; None before the founding."""
-        return rivals.own_claim(self._node)
+    def founding_term(self) -> int | None:
+        """Return the term of a founder whose log is empty, None of any other node."""
+        node = self._node
+        return node.term if node.identity.founders and node.log.last_index == 0 else None
 
     @property
-    def rivalled_cluster(self) -> str:
-        """Return the id of a cluster beside which this node founds nothing; "" if none is known."""
-        return rivals.rivalled_cluster(self._node)
+    def founding_obstacles(self) -> tuple[Mapping[int, str], tuple[int, ...]]:
+        """Return, for an empty log, {peer: the cluster it belongs to} and the founders not heard of yet."""
+        return self._node.clusters, founding.missing_founders(self._node)
 
     @property
     def configuration(self) -> Configuration | None:

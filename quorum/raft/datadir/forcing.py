@@ -2,11 +2,9 @@
 
 Decides what is written, and in which order, so that a crash at any point leaves a directory that is either
 not forced yet or is finished by the next start: a marker with the new cluster id, then one group of the
-journal, then the identity (identity.py). The group holds a term of its own and the new configuration
-twice, because only a later entry proves a configuration (quorum/raft/core/history.py); of a group that a
-crash tore its first records may be left, so the next start adds what is missing. Everything in this
-node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
-others did.
+journal, then the identity (identity.py). The group holds a term of its own and the new configuration, which
+names this disk. Everything in this node's log counts as committed from then on: it may hold what nobody
+acknowledged, and it may lack what the others did.
 
 Where the end of this node's own journal is gone (journal/note.py), every start refuses, this one too.
 
@@ -79,46 +77,9 @@ def settle_cluster_id(
             f"{latest.cluster_id}",
             "put back the identity or the journal that belongs to the other",
         )
-    # A cluster that was met before keeps nobody from leading the one that this disk belongs to now.
-    settled = identity._replace(cluster_id=latest.cluster_id, met_cluster_id="")
+    settled = identity._replace(cluster_id=latest.cluster_id)
     write_identity(disk, data_dir, settled)
     return settled
-
-
-def finish_forced(
-    disk: Disk, data_dir: str, identity: Identity, journal: Journal, recovered: Recovered
-) -> bool:
-    """Add the second copy of the forced configuration if a crash left only the first; durable on return.
-
-    A voter whom the old configuration did not record could not commit anything without it, for ever.
-
-    Args:
-        disk: where the directory is.
-        data_dir: its path.
-        identity: as loaded: it gets the new cluster id last, so a forced start ended if it has that.
-        journal: open, and used by nobody else.
-        recovered: what it holds.
-
-    Returns:
-        Whether anything was written; then the journal must be opened again.
-
-    Raises:
-        DataDirError: the disk refuses.
-    """
-    if not recovered.configuration_entries or not recovered.tail:
-        return False
-    last = recovered.tail[-1]
-    cluster_id = parse_configuration(recovered.configuration_entries[-1].payload).cluster_id
-    if last != recovered.configuration_entries[-1] or cluster_id == identity.cluster_id:
-        return False
-    if read_marker(disk, data_dir) != cluster_id:
-        return False
-    copies = [entry for entry in recovered.configuration_entries if entry.payload == last.payload]
-    if len(copies) > 1:
-        return False
-    log.warning("finishes the forced start of %s, which a crash cut short", data_dir)
-    _append(data_dir, journal, [last._replace(index=last.index + 1)])
-    return True
 
 
 def force_new_cluster(
@@ -166,13 +127,13 @@ def force_new_cluster(
         )
         return False
     own = latest.member(identity.node_id)
-    if own is None or own.incarnation not in ("", identity.incarnation):
+    if own is None or not latest.has(identity.node_id, identity.incarnation):
         raise DataDirError(
             f"{data_dir} is of node {identity.node_id}, incarnation {identity.incarnation}, which by its own "
             "log is no member: it was removed or replaced, and does not know what came after",
             "force the data directory of a member",
         )
-    if list(latest.voters) == [identity.node_id] and own.incarnation:
+    if list(latest.voters) == [identity.node_id]:
         log.warning("--force-new-cluster changes nothing: node %d is the only voter", identity.node_id)
         return False
     if unread is not None:
@@ -224,7 +185,6 @@ def _forced_records(
     return [
         HardState(term, identity.node_id),
         Entry(index, term, EntryKind.MEMBERS, stamp_ms, forced.to_payload()),
-        Entry(index + 1, term, EntryKind.MEMBERS, stamp_ms, forced.to_payload()),
     ]
 
 

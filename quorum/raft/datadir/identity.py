@@ -82,8 +82,6 @@ class Identity(NamedTuple):
         incarnation: 32 hex digits, drawn at formatting.
         founder: formatted by --bootstrap; otherwise the log must make this node a voter before it votes.
         cluster_id: 32 hex digits, "" until the log entry that records the incarnation was applied.
-        met_cluster_id: 32 hex digits, the cluster that a founder without a cluster id met: it must not found
-            another one, also not after a restart when nobody of that cluster is there. Else "".
     """
 
     cluster_name: str
@@ -91,7 +89,6 @@ class Identity(NamedTuple):
     incarnation: str
     founder: bool
     cluster_id: str = ""
-    met_cluster_id: str = ""
 
 
 def journal_directory(data_dir: str) -> str:
@@ -244,28 +241,9 @@ def store_cluster_id(disk: Disk, data_dir: str, identity: Identity, cluster_id: 
             f"{data_dir} belongs to the cluster with id {identity.cluster_id}, not {cluster_id}",
             "two clusters share a name; correct [members] and node.cluster",
         )
-    known = identity._replace(cluster_id=cluster_id, met_cluster_id="")
+    known = identity._replace(cluster_id=cluster_id)
     write_identity(disk, data_dir, known)
     return known
-
-
-def store_met_cluster(disk: Disk, data_dir: str, identity: Identity, cluster_id: str) -> Identity:
-    """Remember that a cluster exists, in the identity of a founder that belongs to none; durable on return.
-
-    Args:
-        disk: where the directory is.
-        data_dir: its path.
-        identity: as loaded.
-        cluster_id: 32 hex digits, from the hello of another member.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    if identity.cluster_id or not identity.founder or identity.met_cluster_id == cluster_id:
-        return identity
-    met = identity._replace(met_cluster_id=cluster_id)
-    write_identity(disk, data_dir, met)
-    return met
 
 
 def write_identity(disk: Disk, data_dir: str, identity: Identity) -> None:
@@ -305,7 +283,6 @@ def _encode(identity: Identity) -> bytes:
         "incarnation": identity.incarnation,
         "founder": identity.founder,
         "cluster_id": identity.cluster_id,
-        "met_cluster_id": identity.met_cluster_id,
     }
     return (json.dumps({**fields, "checksum": _checksum(fields)}, indent=2, sort_keys=True) + "\n").encode()
 
@@ -336,10 +313,7 @@ def _decode(path: str, content: bytes) -> Identity:
             "founder": bool(founder),
             "cluster_id": str(cluster_id),
         } if _HEX_32.fullmatch(incarnation) and (not cluster_id or _HEX_32.fullmatch(cluster_id)):
-            # Directories of releases that did not remember it have no such field.
-            met = str(fields.get("met_cluster_id", ""))
-            if not met or _HEX_32.fullmatch(met):
-                return Identity(cluster, node_id, incarnation, founder, cluster_id, met)
+            return Identity(cluster, node_id, incarnation, founder, cluster_id)
     raise DataDamagedError(path, 0, f"its fields are not those of an identity: {sorted(fields)}", remedy)
 
 
@@ -360,9 +334,9 @@ def _check(path: str, identity: Identity, wanted: Identity) -> None:
 def _not_formatted(data_dir: str, what: str) -> NotFormattedError:
     return NotFormattedError(
         f"data directory {data_dir} {what}",
-        "use `--bootstrap` on the very first start of a founder of a new cluster, `--join` on the first "
-        "start of a node that was added (`quorate members add`); if this node has run before, its data are "
-        "missing: put them back, or run `quorate members replace` and start it with `--join`",
+        "use `--bootstrap` on the first start of a founder of a new cluster, `--join` on the first start of "
+        "a node that was added (`quorate members add`); if this node has run before, its data are missing: "
+        "put them back, or run `quorate members replace` and start it with `--join`",
     )
 
 

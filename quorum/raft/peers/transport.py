@@ -369,11 +369,9 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def _judge(self, other: PeerIdentity) -> Refusal | None:
         """Say why a process may not speak for its node id, or not while another one does."""
-        admission = self._admission()
         peer = self._peers.get(other.node_id)
         present = peer.inbound.identity if peer is not None and peer.inbound is not None else None
-        refusal = admission.refusal(other)
-        return refusal if refusal or present is None else admission.refusal_beside(other, present)
+        return self._admission().refusal(other, present)
 
     # --- what links tell ----------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ from tests.unit.core.driver import Driver
 
 PATH = "/data/some.snapshot"
 CONFIGURATION = (
-    b'{"cluster_id":"%b","learners":{},"retired":[],"voters":{"1":{"address":"h:1","incarnation":""}}}'
+    b'{"cluster_id":"%b","learners":{},"retired":[],"voters":'
+    b'{"1":{"address":"h:1","incarnation":"11111111111111111111111111111111"}}}'
 )
 CLUSTER_ID = "ab" * 16
 ZXID, NODE_COUNT = 5, 7
