@@ -17,7 +17,7 @@ import logging
 from struct import Struct
 from typing import Any, Final
 
-from quorum.core.codes import MARSHALLING_ERROR, OK, OP_CLOSE_SESSION, OP_SYNC
+from quorum.core.codes import MARSHALLING_ERROR, NOT_READ_ONLY, OK, OP_CLOSE_SESSION, OP_SYNC
 from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, AnsweringStream
 from quorum.server.auth import authenticate
 from quorum.server.handshake import is_local
@@ -27,7 +27,7 @@ from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import INT
 from quorum.wire.lookups import decode_set_watches2
 from quorum.wire.operations import AHEAD_MAX, WITH_ACCESS_LISTS, auth_entries
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.protocol import OpCode
 from quorum.wire.replies import encode_header
 from quorum.wire.requests import (
     REQUEST_HEAD,
@@ -53,7 +53,6 @@ _SET_WATCHES: Final = int(OpCode.SET_WATCHES)
 _SET_WATCHES2: Final = int(OpCode.SET_WATCHES2)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
-_NOT_READ_ONLY: Final = int(ErrorCode.NOT_READ_ONLY)
 
 
 class ClientConnection(AnsweringStream):
@@ -214,7 +213,7 @@ class ClientConnection(AnsweringStream):
             return False
         self._count(1)
         ends = closes and is_local(self.session_id)
-        self._queue(encode_header(xid, self._host.replica.machine.zxid, OK if ends else _NOT_READ_ONLY))
+        self._queue(encode_header(xid, self._host.replica.machine.zxid, OK if ends else NOT_READ_ONLY))
         self._host.counters.answered(1, 0.0)
         if ends:
             self.finish()

@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from quorum.core import queries
-from quorum.core.codes import NO_NODE
+from quorum.core.codes import NO_NODE, QUOTA_EXCEEDED
 from quorum.core.rearm import rearm
 from quorum.core.watches import WatchCause, watch_bytes
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.lookups import SetWatches2
-from quorum.wire.protocol import ErrorCode
 from quorum.wire.replies import (
     encode_children,
     encode_data,
@@ -29,7 +28,6 @@ from quorum.wire.requests import SetWatches
 
 #: header zxid of the events that a setWatches finds out about: no single transaction is known for them
 _NO_ZXID: Final = -1
-_QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
 _DATA: Final = WatchCause.DATA
 _EXIST: Final = WatchCause.EXIST
 _CHILD: Final = WatchCause.CHILD
@@ -56,7 +54,7 @@ def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[s
         return encode_header(xid, machine.zxid, found)
     if watch:
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_DATA, path, asker)
     data, stat = found  # type: ignore[misc]  # an int has returned
     return encode_data(xid, machine.zxid, data, stat)
@@ -70,7 +68,7 @@ def answer_exists(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str
     missing = type(found) is int
     if watch and (not missing or found == NO_NODE):
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_EXIST if missing else _DATA, path, asker)
     if isinstance(found, int):
         return encode_header(xid, machine.zxid, found)
@@ -86,7 +84,7 @@ def answer_get_children(replica: ReplicaView, asker: Asker, xid: int, asked: tup
         return encode_header(xid, machine.zxid, found)
     if watch:
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_CHILD, path, asker)
     return encode_children(xid, machine.zxid, found)
 
@@ -100,7 +98,7 @@ def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, asked: tu
         return encode_header(xid, machine.zxid, found)
     if watch:
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_CHILD, path, asker)
     names, stat = found
     return encode_children(xid, machine.zxid, names, stat)

@@ -22,11 +22,12 @@ from quorum.core.codes import (
     OP_MULTI,
     OP_SET_ACL,
     OP_SET_DATA,
+    QUOTA_EXCEEDED,
 )
 from quorum.wire import lookups, requests
 from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import Buffer
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.protocol import OpCode
 from quorum.wire.requests import Command
 
 _read_multi_header: Final = Struct(">i?i").unpack_from
@@ -122,7 +123,7 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
             if op in CREATIONS and part[3] is not None:
                 items += len(part[3]) + (AUTH_ITEMS - 1) * auth_entries(part)
         if items > MULTI_ITEMS_MAX:
-            raise FrameTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
+            raise FrameTooLargeError("multi", items, MULTI_ITEMS_MAX, QUOTA_EXCEEDED)
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
 
 

@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.core.acl import ACL_ENTRIES_MAX
-from quorum.core.codes import FLAG_SEQUENTIAL, INT32_MAX, PERM_ALL
+from quorum.core.codes import FLAG_SEQUENTIAL, INT32_MAX, INVALID_ACL, PERM_ALL, QUOTA_EXCEEDED
 from quorum.core.paths import SEQUENCE_BYTES_MAX, SHORT_PATH_BYTES_MAX, excess_of
 from quorum.wire.errors import FrameTooLargeError, PathTooLongError, WireError
 from quorum.wire.jute import (
@@ -35,7 +35,7 @@ from quorum.wire.jute import (
     string_bytes,
     strings_bytes,
 )
-from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, ErrorCode, OpCode
+from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, OpCode
 
 #: ``[op, argument, …]``; the arguments' types depend on the operation.
 Command = list[Any]
@@ -211,7 +211,7 @@ def read_paths(reader: JuteReader, fields: Sequence[str], paths_max: int) -> lis
     for field in fields:
         count = reader.count(field, 4)
         if count > room:
-            limit = (count, room, int(ErrorCode.QUOTA_EXCEEDED))
+            limit = (count, room, QUOTA_EXCEEDED)
             raise FrameTooLargeError(f"{reader.record}.{field}", *limit)
         room -= count
         vectors.append([reader.string(field) for _ in range(count)])
@@ -271,7 +271,7 @@ def _acl(reader: JuteReader) -> Acl:
     """Read an access list that is to be stored; the entries of one too long are not looked at."""
     count = reader.count("acl", 12)
     if count > ACL_ENTRIES_MAX:
-        raise FrameTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, int(ErrorCode.INVALID_ACL))
+        raise FrameTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, INVALID_ACL)
     return reader.acl_entries("acl", count)
 
 
