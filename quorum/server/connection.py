@@ -25,7 +25,6 @@ from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
 from quorum.server.stream import OPEN, Phase
 from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import INT
-from quorum.wire.lookups import decode_set_watches2
 from quorum.wire.operations import AHEAD_MAX, WITH_ACCESS_LISTS, auth_entries
 from quorum.wire.protocol import OpCode
 from quorum.wire.replies import encode_header
@@ -36,6 +35,7 @@ from quorum.wire.requests import (
     decode_auth,
     decode_reconfig,
     decode_set_watches,
+    decode_set_watches2,
     decode_sync,
 )
 
@@ -49,8 +49,6 @@ _HEAD_BYTES: Final = REQUEST_HEAD.size
 BEHIND_CHANGE_BYTES_MAX: Final = 1024 * 1024
 
 _PING: Final = int(OpCode.PING)
-_SET_WATCHES: Final = int(OpCode.SET_WATCHES)
-_SET_WATCHES2: Final = int(OpCode.SET_WATCHES2)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
 
@@ -171,10 +169,9 @@ class ClientConnection(AnsweringStream):
                 self.phase = Phase.LEAVING
                 self._submit([xid], [[OP_CLOSE_SESSION]])
                 return
-            elif op == _SET_WATCHES:
-                body = decode_set_watches(data, start, after, self._host.options.watches_per_connection_max)
-            elif op == _SET_WATCHES2:
-                body = decode_set_watches2(data, start, after, self._host.options.watches_per_connection_max)
+            elif op in SETS_WATCHES:
+                decode = decode_set_watches if op == SETS_WATCHES[0] else decode_set_watches2
+                body = decode(data, start, after, self._host.options.watches_per_connection_max)
             elif op == _RECONFIG:
                 body = decode_reconfig(data, start, after)
                 self._reconfiguring = True
