@@ -82,6 +82,8 @@ _ROWS = (
 
 #: ZooKeeper's codes by number: the only place that says what a code means for a caller.
 CODES: dict[int, CodeRow] = {row.code: row for row in _ROWS}
+#: {name: number}
+CODE_NUMBERS: dict[str, int] = {row.name: row.code for row in _ROWS}
 
 
 def describe_code(code: int) -> CodeRow:

@@ -18,9 +18,8 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Self
 
 from quorum.client.errors import WatchOverflowError
-from quorum.wire.lookups import SetWatches2, encode_set_watches2
 from quorum.wire.protocol import EventType
-from quorum.wire.requests import SetWatches, encode_set_watches
+from quorum.wire.requests import SetWatches, encode_set_watches, encode_set_watches2
 
 SET_WATCHES_BYTES_MAX: Final = 120 * 1024
 EVENTS_MAX: Final = 10_000
@@ -75,9 +74,8 @@ class ArmedPaths(NamedTuple):
         Args:
             relative_zxid: these watches have not reported what happened after it.
         """
-        if self.persistent or self.recursive:
-            return encode_set_watches2(SetWatches2(relative_zxid, *self))
-        return encode_set_watches(SetWatches(relative_zxid, *self[:3]))
+        encode = encode_set_watches2 if self.persistent or self.recursive else encode_set_watches
+        return encode(SetWatches(relative_zxid, *self))
 
 
 _KINDS_BY_TYPE: Final = {

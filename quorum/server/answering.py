@@ -30,7 +30,6 @@ from quorum.server.reads import answer_get_data, answer_set_watches
 from quorum.server.reconfig import begin_change
 from quorum.server.stream import OPEN, Phase
 from quorum.wire.errors import WireError
-from quorum.wire.lookups import SetWatches2, watches_of
 from quorum.wire.protocol import XID_PING, OpCode
 from quorum.wire.replies import (
     REPLY_HEAD,
@@ -40,7 +39,7 @@ from quorum.wire.replies import (
     encode_path,
     encode_sync,
 )
-from quorum.wire.requests import Command, SetWatches
+from quorum.wire.requests import Command, SetWatches, watches_of
 
 log = logging.getLogger("quorate.server")
 
@@ -172,7 +171,7 @@ class AnsweringStream(GreetingStream):
             self._queue(encode_header(xid, _NO_ZXID, UNIMPLEMENTED))
             self.finish()
 
-    def _rearm(self, xid: int, request: SetWatches | SetWatches2 | None) -> None:
+    def _rearm(self, xid: int, request: SetWatches | None) -> None:
         """Arm what a client had armed; None stands for more than any connection may have."""
         watches = watches_of(request) if request is not None else sys.maxsize
         if not self.may_watch(watches, 0) or request is None:
@@ -185,8 +184,7 @@ class AnsweringStream(GreetingStream):
             self.finish()
             return
         size = sum(map(watch_bytes, chain.from_iterable(request[1:])))
-        if isinstance(request, SetWatches2):
-            size += sum(map(branch_bytes, request.recursive))
+        size += sum(map(branch_bytes, request.recursive))
         if not self.may_watch(0, size):
             return
         for frame in answer_set_watches(self._host.replica, self, xid, request):

@@ -17,7 +17,7 @@ import logging
 from struct import Struct
 from typing import Any, Final
 
-from quorum.core.codes import MARSHALLING_ERROR, OK, OP_CLOSE_SESSION, OP_SYNC
+from quorum.core.codes import MARSHALLING_ERROR, NOT_READ_ONLY, OK, OP_CLOSE_SESSION, OP_SYNC
 from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, AnsweringStream
 from quorum.server.auth import authenticate
 from quorum.server.handshake import is_local
@@ -25,9 +25,8 @@ from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
 from quorum.server.stream import OPEN, Phase
 from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import INT
-from quorum.wire.lookups import decode_set_watches2
 from quorum.wire.operations import AHEAD_MAX, WITH_ACCESS_LISTS, auth_entries
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.protocol import OpCode
 from quorum.wire.replies import encode_header
 from quorum.wire.requests import (
     REQUEST_HEAD,
@@ -36,6 +35,7 @@ from quorum.wire.requests import (
     decode_auth,
     decode_reconfig,
     decode_set_watches,
+    decode_set_watches2,
     decode_sync,
 )
 
@@ -49,11 +49,8 @@ _HEAD_BYTES: Final = REQUEST_HEAD.size
 BEHIND_CHANGE_BYTES_MAX: Final = 1024 * 1024
 
 _PING: Final = int(OpCode.PING)
-_SET_WATCHES: Final = int(OpCode.SET_WATCHES)
-_SET_WATCHES2: Final = int(OpCode.SET_WATCHES2)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
-_NOT_READ_ONLY: Final = int(ErrorCode.NOT_READ_ONLY)
 
 
 class ClientConnection(AnsweringStream):
@@ -172,10 +169,9 @@ class ClientConnection(AnsweringStream):
                 self.phase = Phase.LEAVING
                 self._submit([xid], [[OP_CLOSE_SESSION]])
                 return
-            elif op == _SET_WATCHES:
-                body = decode_set_watches(data, start, after, self._host.options.watches_per_connection_max)
-            elif op == _SET_WATCHES2:
-                body = decode_set_watches2(data, start, after, self._host.options.watches_per_connection_max)
+            elif op in SETS_WATCHES:
+                decode = decode_set_watches if op == SETS_WATCHES[0] else decode_set_watches2
+                body = decode(data, start, after, self._host.options.watches_per_connection_max)
             elif op == _RECONFIG:
                 body = decode_reconfig(data, start, after)
                 self._reconfiguring = True
@@ -214,7 +210,7 @@ class ClientConnection(AnsweringStream):
             return False
         self._count(1)
         ends = closes and is_local(self.session_id)
-        self._queue(encode_header(xid, self._host.replica.machine.zxid, OK if ends else _NOT_READ_ONLY))
+        self._queue(encode_header(xid, self._host.replica.machine.zxid, OK if ends else NOT_READ_ONLY))
         self._host.counters.answered(1, 0.0)
         if ends:
             self.finish()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from quorum.core import queries
-from quorum.core.codes import MARSHALLING_ERROR, OK
+from quorum.core.codes import MARSHALLING_ERROR, NO_WATCHER, OK, QUOTA_EXCEEDED
 from quorum.core.watches import KINDS_BY_TYPE, WatchCause, WatchTable, branch_bytes, watch_bytes
 from quorum.server.reads import Asker
 from quorum.server.replica_view import ReplicaView
@@ -24,7 +24,7 @@ from quorum.wire.lookups import (
     MULTI_READ_READS_MAX,
     WatchRequest,
 )
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.protocol import OpCode
 from quorum.wire.replies import (
     encode_acl,
     encode_children,
@@ -35,8 +35,6 @@ from quorum.wire.replies import (
     encode_read_answer,
 )
 
-_NO_WATCHER: Final = int(ErrorCode.NO_WATCHER)
-_QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
 _GET_DATA: Final = int(OpCode.GET_DATA)
 _KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchCause.PERSISTENT, ADD_RECURSIVE: WatchCause.RECURSIVE}
 #: bytes of the answers to one multiRead, as they are sent; a few bytes ask for a large node, and often
@@ -91,7 +89,7 @@ def answer_multi_read(
     if reads is None:
         return encode_header(xid, machine.zxid, MARSHALLING_ERROR)
     if len(reads) > MULTI_READ_READS_MAX:
-        return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+        return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
     identities = asker.identities
     answers: list[bytes] = []
     size_bytes = names = 0
@@ -103,11 +101,11 @@ def answer_multi_read(
             found = queries.get_children(machine, path, identities)
             names += 0 if isinstance(found, int) else len(found)
             if names > MULTI_READ_NAMES_MAX and len(reads) > 1:
-                return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+                return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         answers.append(encode_read_answer(op, found))
         size_bytes += len(answers[-1])
         if size_bytes > MULTI_READ_BYTES_MAX:
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
     return encode_multi_read(xid, machine.zxid, answers)
 
 
@@ -121,7 +119,7 @@ def answer_add_watch(replica: ReplicaView, asker: Asker, xid: int, request: Watc
     if kind is WatchCause.RECURSIVE:
         size += branch_bytes(request.path)
     if not asker.may_watch(_WATCHES_BY_MODE[request.code], size):
-        return encode_header(xid, zxid, _QUOTA_EXCEEDED)
+        return encode_header(xid, zxid, QUOTA_EXCEEDED)
     replica.watches.add(kind, request.path, asker)
     return encode_number(xid, zxid, OK)
 
@@ -138,5 +136,5 @@ def answer_named_watches(
     if kinds is None:
         err = MARSHALLING_ERROR
     else:
-        err = OK if act(replica.watches, request.path, asker, kinds) else _NO_WATCHER
+        err = OK if act(replica.watches, request.path, asker, kinds) else NO_WATCHER
     return encode_header(xid, replica.machine.zxid, err)

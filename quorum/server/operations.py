@@ -42,7 +42,7 @@ ANSWERS: Final[dict[int, Callable[[ReplicaView, Asker, int, Any], bytes]]] = {
     int(OpCode.EXISTS): reads.answer_exists,
     int(OpCode.GET_DATA): reads.answer_get_data,
     int(OpCode.GET_CHILDREN): reads.answer_get_children,
-    int(OpCode.GET_CHILDREN2): reads.answer_get_children2,
+    int(OpCode.GET_CHILDREN2): partial(reads.answer_get_children, with_stat=True),
     int(OpCode.GET_ACL): lookups.answer_get_acl,
     int(OpCode.GET_ALL_CHILDREN_NUMBER): lookups.answer_get_all_children_number,
     int(OpCode.GET_EPHEMERALS): lookups.answer_get_ephemerals,

@@ -9,15 +9,14 @@ design, "Watches", "Ordering".
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from quorum.core import queries
-from quorum.core.codes import NO_NODE
+from quorum.core.codes import NO_NODE, QUOTA_EXCEEDED
 from quorum.core.rearm import rearm
 from quorum.core.watches import WatchCause, watch_bytes
 from quorum.server.replica_view import ReplicaView
-from quorum.wire.lookups import SetWatches2
-from quorum.wire.protocol import ErrorCode
 from quorum.wire.replies import (
     encode_children,
     encode_data,
@@ -29,7 +28,6 @@ from quorum.wire.requests import SetWatches
 
 #: header zxid of the events that a setWatches finds out about: no single transaction is known for them
 _NO_ZXID: Final = -1
-_QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
 _DATA: Final = WatchCause.DATA
 _EXIST: Final = WatchCause.EXIST
 _CHILD: Final = WatchCause.CHILD
@@ -56,7 +54,7 @@ def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[s
         return encode_header(xid, machine.zxid, found)
     if watch:
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_DATA, path, asker)
     data, stat = found  # type: ignore[misc]  # an int has returned
     return encode_data(xid, machine.zxid, data, stat)
@@ -70,45 +68,32 @@ def answer_exists(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str
     missing = type(found) is int
     if watch and (not missing or found == NO_NODE):
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_EXIST if missing else _DATA, path, asker)
     if isinstance(found, int):
         return encode_header(xid, machine.zxid, found)
     return encode_stat(xid, machine.zxid, found)
 
 
-def answer_get_children(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
-    """Answer getChildren."""
+def answer_get_children(
+    replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool], *, with_stat: bool = False
+) -> bytes:
+    """Answer getChildren, or getChildren2, whose answer has the Stat."""
     path, watch = asked
     machine = replica.machine
-    found = queries.get_children(machine, path, asker.identities)
+    query: Callable[..., Any] = queries.get_children2 if with_stat else queries.get_children
+    found = query(machine, path, asker.identities)
     if isinstance(found, int):
         return encode_header(xid, machine.zxid, found)
     if watch:
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_CHILD, path, asker)
-    return encode_children(xid, machine.zxid, found)
-
-
-def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
-    """Answer getChildren2."""
-    path, watch = asked
-    machine = replica.machine
-    found = queries.get_children2(machine, path, asker.identities)
-    if isinstance(found, int):
-        return encode_header(xid, machine.zxid, found)
-    if watch:
-        if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
-        replica.watches.add(_CHILD, path, asker)
-    names, stat = found
+    names, stat = found if with_stat else (found, b"")
     return encode_children(xid, machine.zxid, names, stat)
 
 
-def answer_set_watches(
-    replica: ReplicaView, asker: Asker, xid: int, request: SetWatches | SetWatches2
-) -> list[bytes]:
+def answer_set_watches(replica: ReplicaView, asker: Asker, xid: int, request: SetWatches) -> list[bytes]:
     """Arm what a returning client had armed.
 
     Returns:

@@ -2,6 +2,6 @@
 encodes replies, the client encodes requests and decodes replies.
 
 `protocol` holds the numbers, `operations` a row for each operation, `jute` the primitives, `requests` and
-`replies` the records. Nothing here knows
-sockets, sessions or trees. Everything that cannot be decoded raises `WireError` and nothing else.
+`replies` the records. Nothing here knows sockets, sessions or trees. Everything that cannot be decoded raises
+`WireError` and nothing else.
 """

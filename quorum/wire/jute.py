@@ -23,6 +23,9 @@ LONG: Final = Struct(">q")
 BOOLEAN: Final = Struct(">?")
 STAT: Final = Struct(">qqqqiiiqiiq")
 STAT_BYTES: Final = 68
+#: What stands before each operation of a multi, and behind the last one.
+MULTI_HEADER: Final = Struct(">i?i")
+MULTI_END: Final = MULTI_HEADER.pack(-1, True, -1)
 
 #: One entry of an access list: [permission bits, scheme, id].
 AclEntry = list[int | str]

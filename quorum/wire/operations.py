@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.core.codes import (
@@ -22,14 +21,15 @@ from quorum.core.codes import (
     OP_MULTI,
     OP_SET_ACL,
     OP_SET_DATA,
+    QUOTA_EXCEEDED,
 )
 from quorum.wire import lookups, requests
 from quorum.wire.errors import FrameTooLargeError, WireError
-from quorum.wire.jute import Buffer
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.jute import MULTI_HEADER, Buffer
+from quorum.wire.protocol import OpCode
 from quorum.wire.requests import Command
 
-_read_multi_header: Final = Struct(">i?i").unpack_from
+_read_multi_header: Final = MULTI_HEADER.unpack_from
 #: operations of one multi, with the entries of their access lists: these take some tens of milliseconds
 MULTI_ITEMS_MAX: Final = 10_000
 #: for how many an entry "auth" counts: it is replaced by what the client has proven
@@ -122,7 +122,7 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
             if op in CREATIONS and part[3] is not None:
                 items += len(part[3]) + (AUTH_ITEMS - 1) * auth_entries(part)
         if items > MULTI_ITEMS_MAX:
-            raise FrameTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
+            raise FrameTooLargeError("multi", items, MULTI_ITEMS_MAX, QUOTA_EXCEEDED)
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
 
 
@@ -160,7 +160,7 @@ OPERATIONS: Final[dict[int, Operation]] = {
     OpCode.SASL: Operation(Treatment.REFUSED),
     OpCode.GET_EPHEMERALS: Operation(Treatment.READ, "GETE", lookups.decode_prefix, AHEAD_MAX),
     OpCode.GET_ALL_CHILDREN_NUMBER: Operation(Treatment.READ, "GETACN", lookups.decode_looked_at, AHEAD_MAX),
-    OpCode.SET_WATCHES2: Operation(Treatment.SESSION, "STW2", lookups.decode_set_watches2, AHEAD_MAX),
+    OpCode.SET_WATCHES2: Operation(Treatment.SESSION, "STW2", requests.decode_set_watches2, AHEAD_MAX),
     OpCode.ADD_WATCH: Operation(Treatment.READ, "ADDW", lookups.decode_watch_request),
     OpCode.WHO_AM_I: Operation(Treatment.READ, "HOMI", lookups.decode_nothing),
     # a handshake makes sessions, a request never does

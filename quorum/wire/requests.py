@@ -21,12 +21,14 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.core.acl import ACL_ENTRIES_MAX
-from quorum.core.codes import FLAG_SEQUENTIAL, INT32_MAX, PERM_ALL
+from quorum.core.codes import FLAG_SEQUENTIAL, INT32_MAX, INVALID_ACL, PERM_ALL, QUOTA_EXCEEDED
 from quorum.core.paths import SEQUENCE_BYTES_MAX, SHORT_PATH_BYTES_MAX, excess_of
 from quorum.wire.errors import FrameTooLargeError, PathTooLongError, WireError
 from quorum.wire.jute import (
     INT,
     LONG,
+    MULTI_END,
+    MULTI_HEADER,
     Acl,
     Buffer,
     JuteReader,
@@ -35,7 +37,7 @@ from quorum.wire.jute import (
     string_bytes,
     strings_bytes,
 )
-from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, ErrorCode, OpCode
+from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, OpCode
 
 #: ``[op, argument, …]``; the arguments' types depend on the operation.
 Command = list[Any]
@@ -60,9 +62,6 @@ _CREATE_TTL: Final = int(OpCode.CREATE_TTL)
 _SET_ACL: Final = int(OpCode.SET_ACL)
 
 _read_int: Final = INT.unpack_from
-_MULTI_HEADER: Final = Struct(">i?i")
-_read_multi_header: Final = _MULTI_HEADER.unpack_from
-_MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _CONNECT: Final = Struct(">iqiq")
 
 OPEN_ACL: Final[Acl] = [[PERM_ALL, "world", "anyone"]]
@@ -104,12 +103,19 @@ class Reconfig(NamedTuple):
 
 
 class SetWatches(NamedTuple):
-    """What a client had armed before it reconnected."""
+    """What a client had armed before it reconnected; only setWatches2 carries the persistent watches."""
 
     relative_zxid: int
-    data: list[str]
-    exist: list[str]
-    child: list[str]
+    data: Sequence[str]
+    exist: Sequence[str]
+    child: Sequence[str]
+    persistent: Sequence[str] = ()
+    recursive: Sequence[str] = ()
+
+
+def frame(xid: int, op: int, body: bytes) -> bytes:
+    """Return a request as a whole frame, with its length."""
+    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, op) + body
 
 
 def decode_reconfig(buffer: Buffer, start: int, end: int) -> Reconfig:
@@ -130,7 +136,7 @@ def encode_reconfig(xid: int, request: Reconfig) -> bytes:
     """Encode a reconfig as a whole frame, with its length."""
     texts = [buffer_bytes(None if text is None else text.encode()) for text in request[:3]]
     body = b"".join((*texts, request.config_version.to_bytes(8, "big", signed=True)))
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, OpCode.RECONFIG) + body
+    return frame(xid, OpCode.RECONFIG, body)
 
 
 def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:
@@ -147,7 +153,7 @@ def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:
 def encode_auth(scheme: str, credentials: bytes) -> bytes:
     """Encode an auth packet as a whole frame, with its length."""
     body = INT.pack(0) + string_bytes(scheme) + buffer_bytes(credentials)
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, XID_AUTH, OpCode.AUTH) + body
+    return frame(XID_AUTH, OpCode.AUTH, body)
 
 
 def decode_connect(buffer: Buffer, start: int, end: int) -> ConnectRequest:
@@ -199,41 +205,29 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
     return ReadRequest(reader.path("path"), reader.boolean("watch"))
 
 
-def read_paths(reader: JuteReader, fields: Sequence[str], paths_max: int) -> list[list[str]]:
-    """Read vectors of paths; those of one too long are not looked at.
+def _set_watches(record: str, *fields: str) -> Callable[..., SetWatches]:
+    def decode(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches:
+        reader = JuteReader(buffer, start, end, record)
+        relative_zxid = reader.int64("relativeZxid")
+        vectors: list[list[str]] = []
+        room = paths_max
+        for field in fields:
+            count = reader.count(field, 4)
+            if count > room:
+                raise FrameTooLargeError(f"{record}.{field}", count, room, QUOTA_EXCEEDED)
+            room -= count
+            vectors.append([reader.string(field) for _ in range(count)])
+        return SetWatches(relative_zxid, *vectors)
 
-    Raises:
-        FrameTooLargeError: they are more than paths_max together.
-        WireError: they cannot be decoded.
-    """
-    vectors: list[list[str]] = []
-    room = paths_max
-    for field in fields:
-        count = reader.count(field, 4)
-        if count > room:
-            limit = (count, room, int(ErrorCode.QUOTA_EXCEEDED))
-            raise FrameTooLargeError(f"{reader.record}.{field}", *limit)
-        room -= count
-        vectors.append([reader.string(field) for _ in range(count)])
-    return vectors
+    return decode
 
 
-def decode_set_watches(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches:
-    """Decode the body of setWatches.
-
-    Args:
-        buffer: holds the frame. start: first byte behind the request header. end: first byte behind the
-            frame.
-        paths_max: how many it may name.
-
-    Raises:
-        FrameTooLargeError: it names more.
-        WireError: it cannot be decoded.
-    """
-    reader = JuteReader(buffer, start, end, "setWatches")
-    relative_zxid = reader.int64("relativeZxid")
-    fields = ("dataWatches", "existWatches", "childWatches")
-    return SetWatches(relative_zxid, *read_paths(reader, fields, paths_max))
+_ONE_SHOT: Final = ("dataWatches", "existWatches", "childWatches")
+#: As every decoder; they may be given how many paths are allowed. Of a vector too long nothing is read.
+decode_set_watches: Final = _set_watches("setWatches", *_ONE_SHOT)
+decode_set_watches2: Final = _set_watches(
+    "setWatches2", *_ONE_SHOT, "persistentWatches", "persistentRecursiveWatches"
+)
 
 
 def decode_set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
@@ -271,7 +265,7 @@ def _acl(reader: JuteReader) -> Acl:
     """Read an access list that is to be stored; the entries of one too long are not looked at."""
     count = reader.count("acl", 12)
     if count > ACL_ENTRIES_MAX:
-        raise FrameTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, int(ErrorCode.INVALID_ACL))
+        raise FrameTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, INVALID_ACL)
     return reader.acl_entries("acl", count)
 
 
@@ -353,8 +347,8 @@ def _command_body(command: Sequence[Any]) -> bytes:
     if op == _MULTI:
         parts: list[bytes] = []
         for part in command[1]:
-            parts += (_MULTI_HEADER.pack(part[0], False, -1), _command_body(part))
-        return b"".join((*parts, _MULTI_END))
+            parts += (MULTI_HEADER.pack(part[0], False, -1), _command_body(part))
+        return b"".join((*parts, MULTI_END))
     if op == _CLOSE_SESSION:
         return b""
     raise WireError("header.type", op, "this operation makes no command")
@@ -367,26 +361,32 @@ def encode_command(xid: int, command: Sequence[Any]) -> bytes:
         WireError: the operation is unknown, or a path cannot be encoded.
     """
     body = _command_body(command)
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, command[0]) + body
+    return frame(xid, command[0], body)
 
 
 def encode_read(xid: int, op: int, path: str, watch: bool) -> bytes:
     """Encode exists, getData, getChildren or getChildren2 as a whole frame, with its length."""
     body = string_bytes(path) + (b"\x01" if watch else b"\x00")
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, op) + body
+    return frame(xid, op, body)
 
 
 def encode_set_watches(request: SetWatches, xid: int = XID_SET_WATCHES) -> bytes:
-    """Encode setWatches as a whole frame, with its length."""
-    body = b"".join(
-        (
-            request.relative_zxid.to_bytes(8, "big", signed=True),
-            strings_bytes(request.data),
-            strings_bytes(request.exist),
-            strings_bytes(request.child),
-        )
-    )
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, OpCode.SET_WATCHES) + body
+    """Encode setWatches as a whole frame, with its length; persistent watches are left out."""
+    return frame(xid, OpCode.SET_WATCHES, _watches_body(request[:4]))
+
+
+def encode_set_watches2(request: SetWatches, xid: int = XID_SET_WATCHES) -> bytes:
+    """Encode setWatches2 as a whole frame, with its length."""
+    return frame(xid, OpCode.SET_WATCHES2, _watches_body(request))
+
+
+def _watches_body(fields: Sequence[Any]) -> bytes:
+    return LONG.pack(fields[0]) + b"".join(map(strings_bytes, fields[1:]))
+
+
+def watches_of(request: SetWatches) -> int:
+    """Return how many watches a setWatches of either kind asks for; a persistent one counts as two."""
+    return sum(map(len, request[1:])) + len(request.persistent)
 
 
 #: A ping as a whole frame.

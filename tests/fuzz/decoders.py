@@ -65,7 +65,7 @@ _REQUESTS: Final = (
     Decoder(OpCode.AUTH, requests.decode_auth, lambda value: requests.encode_auth(*value), 12),
     Decoder(OpCode.RECONFIG, requests.decode_reconfig, partial(requests.encode_reconfig, 7), 12),
     Decoder(OpCode.SET_WATCHES, requests.decode_set_watches, requests.encode_set_watches, 12),
-    Decoder(OpCode.SET_WATCHES2, lookups.decode_set_watches2, lookups.encode_set_watches2, 12),
+    Decoder(OpCode.SET_WATCHES2, requests.decode_set_watches2, requests.encode_set_watches2, 12),
     Decoder(0, requests.decode_connect, requests.encode_connect, 4),
 )
 

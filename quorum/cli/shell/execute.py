@@ -40,9 +40,7 @@ from quorum.client import (
     Stat,
     WatchStream,
 )
-from quorum.client.errors import server_error
 from quorum.errors import UsageError
-from quorum.wire.protocol import ErrorCode
 
 Emit = Callable[[render.Output], None]
 
@@ -123,7 +121,7 @@ async def _execute(client: Client, command: Command, emit: Emit) -> None:
 async def _stat(client: Client, path: str) -> Stat:
     stat = await client.exists(path)
     if stat is None:
-        raise server_error(ErrorCode.NO_NODE, path)
+        raise NoNodeError(NoNodeError.code, path)
     return stat
 
 

@@ -44,7 +44,7 @@ from quorum.client import (
     Transaction,
 )
 from quorum.client.errors import server_error
-from quorum.wire.protocol import ErrorCode as ErrorNumber
+from quorum.errors import CODE_NUMBERS
 
 STAT = Stat(**{name: number for number, name in enumerate(Stat._fields)})
 WRITE = Write(7, (Check("/epoch", 3), SetData("/a", b"1", 2), CreateNode("/b", b""), DeleteNode("/c")))
@@ -112,7 +112,7 @@ async def test_a_refused_operation_is_named_and_counted_without_the_fence(
 
 
 async def test_the_fence_is_operation_0_whatever_it_meets() -> None:
-    for cause in (BadVersionError(-103, "/epoch"), server_error(ErrorNumber.THROTTLED_OP, "/epoch")):
+    for cause in (BadVersionError(-103, "/epoch"), server_error(CODE_NUMBERS["THROTTLEDOP"], "/epoch")):
         found = await outcome_of(MultiFailedError(0, cause))
         assert isinstance(found, Rejected)
         assert found.failed_index == 0
@@ -123,7 +123,7 @@ async def test_the_fence_is_operation_0_whatever_it_meets() -> None:
     [
         ConnectionLossError("multi", "cut", sent=True),
         ConnectionLossError("multi", "cut", sent=False),
-        MultiFailedError(1, server_error(ErrorNumber.THROTTLED_OP, "/a")),
+        MultiFailedError(1, server_error(CODE_NUMBERS["THROTTLEDOP"], "/a")),
     ],
 )
 async def test_what_may_succeed_later_has_an_unknown_outcome(error: ClientError) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from quorum.core.codes import SESSION_EXPIRED
 from quorum.server.operations import ANSWERS
 from quorum.wire.operations import OPERATIONS, Treatment
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.protocol import OpCode
 from quorum.wire.replies import decode_multi, decode_path_stat
 from quorum.wire.requests import PING_FRAME, encode_command, encode_connect
 from tests.unit.server.frames import (
@@ -412,7 +413,7 @@ def test_behind_the_end_of_a_connection_no_reply_overtakes_a_read_that_is_not_an
     client.send(create(1, "/a"), read(2, EXISTS, "/a"), create(3, "/b"))
     node.replica.expire(client.connection.session_id, ends_turn=False)
     node.replica.release()
-    assert [(reply.xid, reply.err) for reply in client.replies()] == [(1, ErrorCode.SESSION_EXPIRED)]
+    assert [(reply.xid, reply.err) for reply in client.replies()] == [(1, SESSION_EXPIRED)]
     assert client.has_ended()
 
 

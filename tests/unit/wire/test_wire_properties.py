@@ -108,13 +108,13 @@ OTHERS: dict[int, tuple[Callable[..., Any], Callable[[Any], Any], Callable[[Requ
     },
     Op.SET_WATCHES: (
         requests.decode_set_watches,
-        tuple,
+        lambda args: requests.SetWatches(*args),
         lambda each: requests.encode_set_watches(requests.SetWatches(*each.args), XID),
     ),
     Op.SET_WATCHES2: (
-        lookups.decode_set_watches2,
-        tuple,
-        lambda each: lookups.encode_set_watches2(lookups.SetWatches2(*each.args), XID),
+        requests.decode_set_watches2,
+        lambda args: requests.SetWatches(*args),
+        lambda each: requests.encode_set_watches2(requests.SetWatches(*each.args), XID),
     ),
 }
 
