@@ -303,17 +303,6 @@ class OutcomeUnknownError(QuorateError):
 class SnapshotNotTakenError(QuorateError):
     """A snapshot that somebody asked for and that is not taken; what was written of it does not count."""
 
-
-class SnapshotBusyError(SnapshotNotTakenError):
-    """One that cannot be taken now; the same request may succeed in a moment, or once there is room."""
-
-    retriable = True
-
-
-class SnapshotUnderWayError(OutcomeUnknownError):
-    """One that was not finished by the deadline of who asked for it; it goes on."""
-
-    fault = Fault.NODE
     retriable = True
 
 

@@ -212,7 +212,7 @@ def ask(url: str, request: AdminChange, timeout_s: float) -> dict[str, Any]:
     except NotAnsweredError as error:
         raise _outcome_unknown(url, request, error.reason) from error
     answer = _read(content)
-    if code == 200 and _fits(answer, request.answer):
+    if code in (200, 202) and _fits(answer, request.answer):
         return answer
     # What failed may be something before the node, behind which it was done: only a node's word counts.
     if code < 400 or not _fits(answer, {"error": str}) or (code >= 500 and "definite" not in answer):
@@ -255,7 +255,7 @@ def get_status(url: str, timeout_s: float) -> dict[str, Any]:
     """
     code, body = get(url, "/v1/status", timeout_s)
     answer = _read(body)
-    if code == 200 and _fits(answer, _STATUS_SHAPE, _STATUS_NULLABLE):
+    if code in (200, 202) and _fits(answer, _STATUS_SHAPE, _STATUS_NULLABLE):
         return answer
     if code == _MISDIRECTED and _fits(answer, {"error": str, "remedy": str}):
         raise UnreachableError(f"{url}: {printable(answer['error'])}", printable(answer["remedy"]))

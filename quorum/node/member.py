@@ -20,6 +20,7 @@ from typing import NamedTuple
 from quorum.config.node import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.errors import PASSING_ERRNOS, DataDirError, QuorateError, told_by_os
+from quorum.node.compaction import Compaction
 from quorum.node.replica import NodeReplica
 from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter, covered_by
 from quorum.node.storage import Storage, load_machine, open_storage
@@ -236,10 +237,8 @@ class QuorumMember:
         self.snapshotter = Snapshotter(
             replica,
             storage.snapshots,
-            storage.journal,
-            writer,
+            Compaction(storage.snapshots, storage.journal, writer, runtime, engine.step, engine.fail),
             runtime,
-            engine.step,
             engine.fail,
             log_bytes_min=self._sizes.snapshot_log_bytes_min,
             records_per_step=self._sizes.snapshot_records_per_step,
@@ -448,7 +447,6 @@ class QuorumMember:
         """Stop answering at once, and say why."""
         self._transport.destroy()
         self.replica.administration.stop()
-        self.snapshotter.requests.stop()
         self.frontend.close()
         self._on_failure(error)
 

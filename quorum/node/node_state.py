@@ -14,7 +14,7 @@ import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from quorum.changelog.past import Live, PastNode, live_page
@@ -109,17 +109,20 @@ class NodeState:
             for path in found
         ]
 
-    def snapshots(self) -> list[Mapping[str, object]]:
-        """Return the snapshots, oldest first."""
-        return [
+    def snapshots(self) -> Mapping[str, object]:
+        """Return the snapshots, oldest first, and what became of the one that was asked for."""
+        items = [
             {
                 "name": PurePath(file.path).name,
                 "log_index": file.log_index,
                 "term": file.term,
                 "size_bytes": file.size_bytes,
+                # Who asks may stand in another folder than the node.
+                "path": str(Path(file.path).absolute()),
             }
             for file in self._member.storage.snapshots.files()
         ]
+        return {"items": items, "problem": self._member.snapshotter.problem}
 
     def snapshot_file(self, name: str) -> Iterator[bytes] | None:
         """Return the bytes of a snapshot that is listed, without the key of this cluster's sessions."""

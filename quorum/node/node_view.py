@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -28,7 +27,6 @@ from quorum.raft.core.status import Status
 from quorum.raft.peers.refusals import DiskRefusal
 from quorum.raft.peers.transport import PeerTransport
 from quorum.raft.requests.requests import Action, LeaderRequest
-from quorum.raft.snapshots.snapshots import SnapshotFile
 from quorum.server.inspection import outstanding
 
 #: name, what it says, value
@@ -262,8 +260,8 @@ class RunningNodeView:
         return self._changed(await self._ask(LeaderRequest(Action.REMOVE, node_id)))
 
     async def take_snapshot(self) -> Mapping[str, object]:
-        """Have a snapshot of all that is applied here; returns once it is durable."""
-        return _described(await _outcome(self._snapshotter.request))
+        """Have a snapshot of all that is applied here; GET /v1/snapshots has it once it is durable."""
+        return {"log_index": self._snapshotter.request()}
 
     def _changed(self, log_index: int) -> Mapping[str, object]:
         return {"log_index": log_index, "members": self._members()}
@@ -372,17 +370,6 @@ async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None
 
     ask(told)
     return await outcome
-
-
-def _described(snapshot: SnapshotFile) -> Mapping[str, object]:
-    """Return what POST /v1/snapshot answers; who asks may stand in another folder than the node."""
-    path = str(Path(snapshot.path).absolute())
-    return {
-        "log_index": snapshot.log_index,
-        "term": snapshot.term,
-        "size_bytes": snapshot.size_bytes,
-        "path": path,
-    }
 
 
 def _not_counted(incarnation: str) -> str:

@@ -1,8 +1,8 @@
 """`quorate snapshot`: has a node take a snapshot, and checks and shows one snapshot file.
 
-`take` asks the admin port of the node whose state it is. `inspect` reads a file, whose node may run: a
-finished snapshot never changes. Its exit codes: 0 good, 1 damaged, 2 usage. What is found and how it is told
-is quorum.cli.offline's.
+`take` asks the admin port of the node whose state it is, and looks until it is there. `inspect` reads a file,
+whose node may run: a finished snapshot never changes. Its exit codes: 0 good, 1 damaged, 2 usage. What is
+found is quorum.cli.offline's.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import time
 from collections.abc import Callable
+from typing import Any
 
-from quorum.admin.client import AdminChange, ask
+from quorum.admin.client import AdminChange, ask, get
 from quorum.cli.commands.status import DEFAULT_ADMIN_URL
-from quorum.errors import UsageError, printable
+from quorum.errors import OutcomeUnknownError, SnapshotNotTakenError, UnreachableError, UsageError, printable
 
 #: by these PATH is no file that this user may read (EINVAL: a pipe, a device); the others are the disk's
 _NO_FILE_ERRNOS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL)
-#: longer than the node's own deadline for a snapshot, 600 s
-TAKE_TIMEOUT_S = 630.0
+#: longer than a snapshot of a large tree takes on a busy node
+TAKE_TIMEOUT_S = 600.0
+TIMEOUT_S = 30.0
+LOOK_PAUSE_S = 0.2
 _TAKE = AdminChange(
     "POST",
     "/v1/snapshot",
-    {"log_index": int, "size_bytes": int, "path": str},
+    {"log_index": int},
     "the request for a snapshot",
     "ask again, which does no harm: one that was taken meanwhile is named, unless more was applied since",
 )
@@ -80,13 +84,33 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _take(arguments: argparse.Namespace) -> int:
-    answer = ask(arguments.admin, _TAKE, TAKE_TIMEOUT_S)
+    wanted = ask(arguments.admin, _TAKE, TIMEOUT_S)["log_index"]
+    until_s = time.monotonic() + TAKE_TIMEOUT_S
+    while (found := _look(arguments.admin, wanted)) is None:
+        if time.monotonic() > until_s:
+            problem = f"the snapshot of index {wanted} is still under way after {TAKE_TIMEOUT_S:g} s"
+            raise OutcomeUnknownError(problem, "look for it with GET /v1/snapshots")
+        time.sleep(LOOK_PAUSE_S)
     if arguments.json:
-        print(json.dumps(answer, sort_keys=True))
+        print(json.dumps(found, sort_keys=True))
     else:
-        size, path = answer["size_bytes"], printable(answer["path"])
-        print(f"the snapshot of index {answer['log_index']} is durable: {size:,} bytes in {path}")
+        size, path = found["size_bytes"], printable(found["path"])
+        print(f"the snapshot of index {found['log_index']} is durable: {size:,} bytes in {path}")
     return 0
+
+
+def _look(url: str, wanted: int) -> dict[str, Any] | None:
+    """Return the newest snapshot if it has what is wanted, None while that is under way."""
+    code, body = get(url, "/v1/snapshots", TIMEOUT_S)
+    try:
+        answer = json.loads(body)
+        items, problem = answer["items"], answer["problem"]
+        found = items[-1] if items and items[-1]["log_index"] >= wanted else None
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise UnreachableError(f"{url} does not list its snapshots (HTTP {code})", _TAKE.remedy) from None
+    if found is None and problem:
+        raise SnapshotNotTakenError(printable(problem), "look at the disk of this node, and ask again")
+    return found
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
