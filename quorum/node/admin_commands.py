@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from quorum.core.members import members_of
 from quorum.core.watches import DATA_KINDS
 from quorum.node.member import QuorumMember
-from quorum.server.connection import ClientConnection
-from quorum.server.inspection import clients, details, environment
+from quorum.server.client import ClientConnection
+from quorum.server.inspection import details, environment
 from quorum.server.words import VERSION, monitor_rows
 
 NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests"
@@ -143,11 +143,11 @@ def _server_stats(asked: Asked) -> Answer:
 
 def _brief(client: ClientConnection) -> Answer:
     return {
-        "remote_socket_address": str(client.address),
-        "interest_ops": int(client.reading),
+        "remote_socket_address": client.stream.address,
+        "interest_ops": int(client.stream.reading),
         "outstanding_requests": client.outstanding,
         "packets_received": client.requests_received,
-        "packets_sent": client.packets_sent,
+        "packets_sent": client.stream.packets_sent,
     }
 
 
@@ -170,12 +170,12 @@ def _full(asked: Asked, client: ClientConnection) -> Answer:
 
 
 def _connections(asked: Asked) -> Answer:
-    connected = clients(asked.member.frontend.connections)
+    connected = asked.member.frontend.connections
     return {"connections": [_full(asked, each) for each in connected], "secure_connections": []}
 
 
 def _stats(asked: Asked) -> Answer:
-    connections = [_brief(each) for each in clients(asked.member.frontend.connections)]
+    connections = [_brief(each) for each in asked.member.frontend.connections]
     return {**_server_stats(asked), "connections": connections, "secure_connections": []}
 
 

@@ -15,7 +15,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -25,11 +25,10 @@ from quorum.core.machine import CONFIG_PATH
 from quorum.core.queries import get_data
 from quorum.core.sessions import Session
 from quorum.core.watches import DATA_KINDS
-from quorum.server.connection import ClientConnection
+from quorum.server.client import ClientConnection
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
-from quorum.server.stream import ClientStream
 from quorum.wire.protocol import OpCode
 
 _UINT64: Final = 2**64 - 1
@@ -75,7 +74,7 @@ class Server(Protocol):
     counters: Counters
     #: when this server was made, by its own clock
     started_ms: float
-    connections: dict[ClientStream, None]
+    connections: dict[ClientConnection, None]
     #: size of the data directory, just measured; UNKNOWN_BYTES if it could not be
     data_dir_bytes: int
 
@@ -86,16 +85,11 @@ class Server(Protocol):
         """The monotonic clock."""
 
 
-def clients(streams: Iterable[ClientStream]) -> Iterable[ClientConnection]:
-    """Return the connections among some streams."""
-    return (each for each in streams if isinstance(each, ClientConnection))
-
-
 def brief(client: ClientConnection) -> str:
     """Return what stat tells about a connection."""
     return (
-        f" /{client.address}[{int(client.reading)}](queued={client.outstanding},"
-        f"recved={client.requests_received},sent={client.packets_sent}"
+        f" /{client.stream.address}[{int(client.stream.reading)}](queued={client.outstanding},"
+        f"recved={client.requests_received},sent={client.stream.packets_sent}"
     )
 
 
@@ -114,7 +108,7 @@ def _date(wall_ms: float) -> str:
 
 def cons(server: Server) -> Iterator[str]:
     """List the connections with all that is known about each."""
-    for each in list(clients(server.connections)):
+    for each in list(server.connections):
         yield f"{_connection(server, each)})\n" if each in server.connections else ""
     yield "\n"
 
@@ -169,7 +163,7 @@ def _connection(server: Server, client: ClientConnection) -> str:
 
 def crst(server: Server) -> Iterator[str]:
     """Begin to count again per connection."""
-    for client in clients(server.connections):
+    for client in server.connections:
         client.reset_counts()
     yield "Connection stats reset.\n"
 
@@ -273,11 +267,11 @@ def dump(server: Server) -> Iterator[str]:
             session = sessions.get(session_id)
             yield f"{_hex(session_id)}\t{session.timeout_ms}ms\n" if session is not None else ""
     yield from _ephemerals(sessions, ids)
-    connected = list(clients(server.connections))
+    connected = list(server.connections)
     yield f"Connections dump:\nConnections Sets (1)/({len(connected)}):\n"
     yield f"{len(connected)} expire at {_date(time.time() * 1000)}:\n"
     for each in connected:
-        yield f"\tip: /{each.address} sessionId: {_hex(each.session_id)}\n"
+        yield f"\tip: /{each.stream.address} sessionId: {_hex(each.session_id)}\n"
 
 
 def _deadlines(server: Server, sessions: int) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Final
 
 import quorum
 from quorum.core.members import members_of
-from quorum.server.inspection import INSPECTIONS, Server, brief, clients, envi
+from quorum.server.inspection import INSPECTIONS, Server, brief, envi
 
 #: every word of ZooKeeper 3.9 that does not change settings
 _ALL: Final = (
@@ -84,7 +84,7 @@ def _stat(server: Server) -> Iterator[str]:
         yield NOT_SERVING
         return
     yield f"Zookeeper version: {VERSION}\nClients:\n"
-    for each in list(clients(server.connections)):
+    for each in list(server.connections):
         yield f"{brief(each)})\n" if each in server.connections else ""
     yield "\n" + _status(server)
 
@@ -127,7 +127,7 @@ def monitor_rows(server: Server) -> list[tuple[str, object]]:
         ("outstanding_requests", outstanding(server)),
         ("znode_count", machine.tree.node_count),
         ("global_sessions", len(machine.sessions)),
-        ("local_sessions", sum(each.read_only for each in clients(server.connections))),
+        ("local_sessions", sum(each.read_only for each in server.connections)),
         ("packets_sent", counters.packets_sent),
         ("packets_received", counters.requests_received),
         ("watch_count", replica.watches.counts().watches),
@@ -167,7 +167,7 @@ def _open_files() -> list[tuple[str, object]]:
 
 def outstanding(server: Server) -> int:
     """Count the requests of clients that have no reply yet."""
-    return sum(each.outstanding for each in clients(server.connections))
+    return sum(each.outstanding for each in server.connections)
 
 
 #: {word: what answers it}, in whatever state the node is; the others are asked of a node that serves

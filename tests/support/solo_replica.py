@@ -14,7 +14,7 @@ from typing import Any
 from quorum.core.machine import StateMachine
 from quorum.core.watches import WatchTable
 from quorum.errors import QuorateError
-from quorum.server.connection import ClientConnection
+from quorum.server.client import ClientConnection
 from quorum.server.frontend import Frontend
 from quorum.core.session_tracker import SessionTracker
 
