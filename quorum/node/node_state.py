@@ -24,7 +24,6 @@ from quorum.node.member import QuorumMember
 from quorum.platform.runtime import Disk
 from quorum.raft.snapshots.handing import with_another_key
 from quorum.server import words
-from quorum.server.connection import ClientConnection
 from quorum.server.inspection import UNKNOWN_BYTES, View, bytes_below
 from quorum.wire.jute import JuteReader, Stat
 
@@ -66,7 +65,7 @@ class NodeState:
     def sessions(self, after: int, limit: int) -> list[Mapping[str, object]]:
         """Return sessions by rising id."""
         sessions = self._member.replica.machine.sessions
-        here = {each.session_id for each in self._connections()}
+        here = {each.session_id for each in self._member.frontend.connections}
         found = nsmallest(limit, (session_id for session_id in sessions if session_id > after))
         return [
             {
@@ -79,23 +78,22 @@ class NodeState:
             for session in map(sessions.__getitem__, found)
         ]
 
-    def _connections(self) -> list[ClientConnection]:
-        return [each for each in self._member.frontend.connections if isinstance(each, ClientConnection)]
-
     def connections(self, after: int, limit: int) -> list[Mapping[str, object]]:
         """Return connections by rising id."""
         found = nsmallest(
-            limit, (each for each in self._connections() if each.nonce > after), key=lambda each: each.nonce
+            limit,
+            (each for each in self._member.frontend.connections if each.nonce > after),
+            key=lambda each: each.nonce,
         )
         return [
             {
                 "connection_id": each.nonce,
-                "address": str(each.address),
+                "address": each.stream.address,
                 "session_id": each.session_id,
                 "timeout_ms": each.timeout_ms,
                 "outstanding": each.outstanding,
                 "requests_received": each.requests_received,
-                "packets_sent": each.packets_sent,
+                "packets_sent": each.stream.packets_sent,
             }
             for each in found
         ]

@@ -21,11 +21,10 @@ from typing import Final, NamedTuple, Protocol
 import quorum
 from quorum.core.members import members_of
 from quorum.core.watches import DATA_KINDS
-from quorum.server.connection import ClientConnection
+from quorum.server.client import ClientConnection
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
-from quorum.server.stream import ClientStream
 from quorum.wire.operations import OPERATIONS
 
 #: What clients may expect of the protocol, then whose server it is.
@@ -46,7 +45,7 @@ class Server(Protocol):
     counters: Counters
     #: when this server was made, by its own clock
     started_ms: float
-    connections: dict[ClientStream, None]
+    connections: dict[ClientConnection, None]
     #: size of the data directory, just measured; UNKNOWN_BYTES if it could not be
     data_dir_bytes: int
 
@@ -93,7 +92,7 @@ def wall_ms(server: Server, clock_ms: float) -> float:
 
 def outstanding(server: Server) -> int:
     """Count the requests of clients that have no reply yet."""
-    return sum(each.outstanding for each in server.connections if isinstance(each, ClientConnection))
+    return sum(each.outstanding for each in server.connections)
 
 
 def read_only(view: View) -> Facts:
@@ -120,7 +119,7 @@ def monitor(view: View) -> Facts:
     """What monitors want to know, by the names that they know it by."""
     server = view.server
     replica, machine = server.replica, server.replica.machine
-    connected = [each for each in server.connections if isinstance(each, ClientConnection)]
+    connected = list(server.connections)
     return {
         "version": VERSION,
         **_counts(server),
@@ -287,18 +286,18 @@ def zab_state(view: View) -> Facts:
 def clients(view: View) -> Iterator[ClientConnection | None]:
     """Go through the connections; None for one that has gone meanwhile."""
     connections = view.server.connections
-    for each in [each for each in connections if isinstance(each, ClientConnection)]:
+    for each in list(connections):
         yield each if each in connections else None
 
 
 def brief(client: ClientConnection) -> Facts:
     """What a connection has sent and received."""
     return {
-        "remote_socket_address": str(client.address),
-        "interest_ops": int(client.reading),
+        "remote_socket_address": client.stream.address,
+        "interest_ops": int(client.stream.reading),
         "outstanding_requests": client.outstanding,
         "packets_received": client.requests_received,
-        "packets_sent": client.packets_sent,
+        "packets_sent": client.stream.packets_sent,
     }
 
 

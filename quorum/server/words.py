@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from quorum.core.machine import CONFIG_PATH
 from quorum.core.queries import get_data
 from quorum.server import inspection
-from quorum.server.connection import ClientConnection
+from quorum.server.client import ClientConnection
 from quorum.server.inspection import VERSION, Facts, Pairs, Server, View, brief, clients, details
 
 NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests"
@@ -139,7 +139,7 @@ def _dump(view: View) -> Text:
     yield f"Connections dump:\nConnections Sets (1)/({len(connected)}):\n"
     yield f"{len(connected)} expire at {_date(time.time() * 1000)}:\n"
     for each in connected:
-        yield f"\tip: /{each.address} sessionId: {_hex(each.session_id)}\n"
+        yield f"\tip: /{each.stream.address} sessionId: {_hex(each.session_id)}\n"
 
 
 def _deadlines(view: View) -> Text:

@@ -52,7 +52,7 @@ from quorum.raft.datadir.identity import journal_directory
 from quorum.raft.journal.index import LogIndex
 from quorum.raft.journal.journal import Journal, JournalOptions, Record, StagedGroup
 from quorum.raft.requests.origins import Forward, RegisterOrigin
-from quorum.server.stream import Phase
+from quorum.server.phases import Phase
 from tests.simulation.changes import INVARIANT as MEMBERS
 from tests.simulation.changes import judge_append
 from tests.simulation.checkers.verdict import judge

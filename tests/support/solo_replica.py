@@ -15,7 +15,7 @@ from quorum.core.machine import StateMachine
 from quorum.core.session_tracker import SessionTracker
 from quorum.core.watches import WatchTable
 from quorum.errors import QuorateError
-from quorum.server.connection import ClientConnection
+from quorum.server.client import ClientConnection
 from quorum.server.frontend import Frontend
 
 NODE_ID = 1

@@ -183,10 +183,11 @@ RULES: Final = (
                 "quorum.node.batches:Batches._outcome_unknown",
                 "self._lost(token)",
                 "from quorum.core.results import Result, RunOutcome\n"
-                "if token.phase.value == 'open' and token._pending:\n"
-                "    xids = token._pending[0].xids\n"
+                "pipeline = getattr(token.reader, '_pipeline', None)\n"
+                "if token.phase.value == 'open' and pipeline._pending:\n"
+                "    xids = pipeline._pending[0].xids\n"
                 "    failed = [Result(-103, token._host.replica.machine.zxid, None, None)] * len(xids)\n"
-                "    token.deliver(RunOutcome(0, 0, failed))\n"
+                "    pipeline.deliver(RunOutcome(0, 0, failed))\n"
                 "else:\n"
                 "    self._lost(token)",
             ),

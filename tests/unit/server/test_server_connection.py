@@ -355,7 +355,7 @@ def test_a_frame_of_exactly_the_limit_is_taken() -> None:
 def test_an_expired_session_loses_its_connection_after_what_was_queued() -> None:
     node = MemoryNode()
     client = node.greeted()
-    client.connection.enqueue(struct.pack(">iiqi", 16, 1, 2, 0))
+    client.stream.queue(struct.pack(">iiqi", 16, 1, 2, 0))
     node.replica.expire(client.connection.session_id)
     assert xids(client.replies()) == [1]
     assert client.has_ended()
