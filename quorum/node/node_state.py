@@ -2,8 +2,6 @@
 
 Decides names and shapes only; quorum.admin decides pages. Reads are those of a client that proved nothing, at
 this node's applied zxid. Keeps no state.
-
-Source: architecture, "HTTP on the admin port".
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Decides the order in which they are opened and that they must fit together: a st
 snapshot plus the log behind it, and a node that cannot reach what it once acknowledged refuses to start.
 Which bytes are good is decided by the modules that wrote them. Everything here is hard state on disk; what
 is returned is its image in memory.
-
-Source: raft, "Journal", "Snapshots", "Identity and membership".
 """
 
 from __future__ import annotations

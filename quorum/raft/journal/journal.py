@@ -12,8 +12,6 @@ do not gain.
 
 Hard state: the segments, and a note of their durable end (note.py). Soft state: the index. Does not
 know what entries mean.
-
-Source: raft.md, Journal.
 """
 
 from __future__ import annotations

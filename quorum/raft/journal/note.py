@@ -11,7 +11,7 @@ is true as well, only weaker. Two slots take turns, each in a sector of its own,
 leaves the other one. After the end of a process the note is exact; after a power cut it is as old as the
 operating system's last write-back.
 
-Hard state. Source: raft.md, Journal (Recovery).
+Hard state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What the journal says when the disk, or the system, refuses: what passes, and what is final.
 
 Decides the words and the remedies; which error means what is journal.py's. No state.
-
-Source: raft.md, Journal (errors).
 """
 
 from __future__ import annotations

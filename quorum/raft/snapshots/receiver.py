@@ -3,8 +3,6 @@
 Decides that its pieces follow each other and end where it was said. Does not know who asks for them
 (quorum/raft/core/receiving.py), nor what makes a file a snapshot (snapshots.py). Soft state: a part that has
 arrived is removed by the next start.
-
-Source: Raft §7.
 """
 
 from __future__ import annotations
