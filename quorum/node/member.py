@@ -113,14 +113,13 @@ class QuorumMember:
         """
         self.config = config
         self.runtime = runtime
-        self._disk = disk
         self._on_failure = on_failure
         self._sizes = sizes or Sizes()
         self._attached = False
         self._ended = False
-        self._first_error: BaseException | None = None
+        #: why this start cannot write
+        self._start_error: BaseException | None = None
         self.storage = storage = open_storage(config, disk, start, runtime.random)
-        self._full: JournalFullError | None = None
         #: the last one that a hello proved to this founder that belongs to none
         self._met_cluster_id = ""
         #: whether the identity is to be written as soon as the disk has room
@@ -138,9 +137,9 @@ class QuorumMember:
         if error is not None:
             problem = f"data directory {data_dir} cannot be written to: {told_by_os(error, 'its identity')}"
             return DataDirError(problem, "free or repair the disk")
-        if self._first_error is None and self._full is not None:
-            return DiskFullError(f"data directory {data_dir} has no room: {self._full.message}", "free space")
-        reason = self._first_error
+        reason = self._start_error
+        if isinstance(reason, JournalFullError):
+            return DiskFullError(f"data directory {data_dir} has no room: {reason.message}", "free space")
         told = reason.message if isinstance(reason, QuorateError) else reason
         problem = f"data directory {data_dir} cannot be written to: {told}"
         return DataDirError(problem, "repair the disk, or free space on it, and start again")
@@ -265,7 +264,7 @@ class QuorumMember:
         replica.attach(self)
         self.courier = SnapshotCourier(
             storage.snapshots,
-            self._disk,
+            storage.disk,
             writer,
             runtime,
             lambda reader: load_machine(reader, config.raft.snapshot_overlay_bytes_max),
@@ -441,7 +440,7 @@ class QuorumMember:
     def _on_disk_full(self, error: JournalFullError) -> None:
         """Acknowledge nothing until there is room again; called at each attempt that found none."""
         if not self._attached:
-            self._full = error
+            self._start_error = self._start_error or error
             return
         no_files = isinstance(error, JournalNoFilesError)
         wanted = "a file can be opened" if no_files else "there is room on the disk"
@@ -481,7 +480,7 @@ class QuorumMember:
         if self._attached:
             self.engine.fail(error)
         else:
-            self._first_error = error
+            self._start_error = error
 
 
 def _next_incarnation(storage: Storage, runtime: Runtime) -> int:
