@@ -89,9 +89,6 @@ class ClientSession:
         self._credentials = Credentials()
         self._link: ServerLink | None = None
         self._greeted = False
-        #: what armed watches have reported up to, and parts of them that no server has answered since
-        self._rearm_zxid = 0
-        self._rearming = 0
         self._closing = False
         #: why it is closed, "" if close() did it
         self._closed_reason = ""
@@ -337,7 +334,7 @@ class ClientSession:
                 link.abort(f"the server refused to arm the watches again, with {code}")
                 return
             self._saw_zxid(header.zxid)
-            self._rearming -= 1
+            self._watches.rearmed()
         elif header.xid == XID_AUTH:
             refused = self._credentials.answered(header.err)
             if refused is not None:
@@ -384,13 +381,8 @@ class ClientSession:
         link.keep_alive(granted.session_timeout_ms, requests.PING_FRAME)
         for packet in self._credentials.send_all():
             link.send(packet)
-        if self._rearming <= 0:
-            # Else a part of the last time was not answered, and its watches reported nothing since.
-            self._rearm_zxid = self._token.last_zxid
-        parts = list(self._watches.rearm_requests())
-        self._rearming = len(parts)
-        for part in parts:
-            link.send(part.encode(self._rearm_zxid))
+        for packet in self._watches.rearm(self._token.last_zxid):
+            link.send(packet)
         self._become(ClientState.CONNECTED)
         if not self._established.done():
             self._established.set_result(None)

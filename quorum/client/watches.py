@@ -107,6 +107,9 @@ class WatchRegistry:
         """Start with nothing armed."""
         #: {kind: {path: callbacks in the order in which they were armed, each once}}
         self._armed: dict[WatchCause, dict[str, list[WatchCallback]]] = {kind: {} for kind in WatchCause}
+        #: what armed watches were told up to, and parts of them that no server has answered since
+        self._told_zxid = 0
+        self._unanswered = 0
 
     def __len__(self) -> int:
         """Count armed (kind, path) pairs."""
@@ -155,6 +158,24 @@ class WatchRegistry:
         for path, callbacks in told.items():
             for callback in callbacks:
                 yield callback, WatchEvent(EventType.NONE, path, -1)
+
+    def rearm(self, last_zxid: int) -> Iterator[bytes]:
+        """Yield the requests that arm everything again on another server.
+
+        Args:
+            last_zxid: the last transaction that the client has seen.
+        """
+        if self._unanswered <= 0:
+            # Else a part of the last time was not answered, and its watches were told nothing since.
+            self._told_zxid = last_zxid
+        parts = list(self.rearm_requests())
+        self._unanswered = len(parts)
+        for part in parts:
+            yield part.encode(self._told_zxid)
+
+    def rearmed(self) -> None:
+        """A server has answered one of them."""
+        self._unanswered -= 1
 
     def rearm_requests(self, bytes_max: int = SET_WATCHES_BYTES_MAX) -> Iterator[ArmedPaths]:
         """Yield what must be armed again on another server, in parts whose encoded paths stay within

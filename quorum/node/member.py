@@ -113,14 +113,13 @@ class QuorumMember:
         """
         self.config = config
         self.runtime = runtime
-        self._disk = disk
         self._on_failure = on_failure
         self._sizes = sizes or Sizes()
         self._attached = False
         self._ended = False
-        self._first_error: BaseException | None = None
+        #: why this start cannot write
+        self._start_error: BaseException | None = None
         self.storage = storage = open_storage(config.node, config.raft, disk, start, runtime.random)
-        self._full: JournalFullError | None = None
         #: whether the identity is to be written as soon as the disk has room
         self._identity_waits = False
         self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
@@ -136,7 +135,7 @@ class QuorumMember:
         if error is not None:
             problem = f"data directory {data_dir} cannot be written to: {told_by_os(error, 'its identity')}"
             return DataDirError(problem, "free or repair the disk")
-        reason = self._first_error or self._full
+        reason = self._start_error
         told = reason.message if isinstance(reason, QuorateError) else reason
         problem = f"data directory {data_dir} cannot be written to: {told}"
         return DataDirError(problem, "repair the disk, or free space on it, and start again")
@@ -246,7 +245,7 @@ class QuorumMember:
         replica.attach(self)
         self.courier = SnapshotCourier(
             storage.snapshots,
-            self._disk,
+            storage.disk,
             writer,
             runtime,
             lambda reader: load_machine(reader, config.raft.snapshot_overlay_bytes_max),
@@ -415,7 +414,7 @@ class QuorumMember:
     def _on_disk_full(self, error: JournalFullError) -> None:
         """Acknowledge nothing until there is room again; called at each attempt that found none."""
         if not self._attached:
-            self._full = error
+            self._start_error = self._start_error or error
             return
         no_files = isinstance(error, JournalNoFilesError)
         wanted = "a file can be opened" if no_files else "there is room on the disk"
@@ -454,7 +453,7 @@ class QuorumMember:
         if self._attached:
             self.engine.fail(error)
         else:
-            self._first_error = error
+            self._start_error = error
 
 
 def _next_incarnation(storage: Storage, runtime: Runtime) -> int:
