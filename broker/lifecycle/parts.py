@@ -50,20 +50,12 @@ class BrokerParts(NamedTuple):
     recordings: Recordings | None
 
     async def attach(self, client: Client) -> None:
-        """Follow the settings through a new session.
-
-        Raises:
-            ClientError: the session ended, or the quorum refused.
-        """
+        """Follow the settings through a new session."""
         await self.configs.attach(client)
         await self.own_configs.attach(client)
 
     async def close(self, *, clean: bool) -> None:
-        """Stop the replicas and leave the data directory; not clean: as after SIGKILL.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
+        """Stop the replicas and leave the data directory; not clean: as after SIGKILL."""
         await self.replicas.stop(clean=clean)
         await self.directory.leave(clean=clean, hang_ms=_disk_hang_ms(self.config))
         if self.recordings is not None:
@@ -84,9 +76,6 @@ async def open_parts(
     Args: as of BrokerParts, and
         on_failure: called when the broker must stop.
         register_again: called when another session must follow.
-
-    Raises:
-        QuorateError: the data directory is of another broker or cluster, or in use, or the disk refused.
     """
 
     def settings_changed(topic: str) -> None:

@@ -68,10 +68,6 @@ class BrokerSession:
         Args:
             parts: attached to this session's client.
             addresses: what clients, brokers and people dial.
-
-        Raises:
-            BrokerIdInUseError: another broker has this id.
-            QuorateError: the session ended, or the quorum refused.
         """
         config, client, replicas = parts.config, self.client, parts.replicas.control
         self.lost.clear()

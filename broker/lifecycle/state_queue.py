@@ -77,11 +77,7 @@ class StateQueue:
         self._due = asyncio.Event()
 
     async def watch(self, client: Client) -> None:
-        """Watch the queue through a session; before the states are read, so that no change is missed.
-
-        Raises:
-            ClientError: the session ended, or the quorum refused.
-        """
+        """Watch the queue through a session; before the states are read, so that no change is missed."""
         if client is not self._watched:
             # A new connection may have missed events; a session that is over ends run().
             client.add_listener(self._changed)

@@ -267,9 +267,6 @@ class Control:
         """Cut a damaged log as a start would; no role that was decided before counts then.
 
         Returns False if the log is gone.
-
-        Raises:
-            LogStorageError: the disk refused.
         """
         registry, key = self._registry, log.key
         async with self._turn:

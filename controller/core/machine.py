@@ -134,9 +134,6 @@ class ControllerMachine:
         Args:
             event: what happened.
             now_ms: monotonic.
-
-        Raises:
-            ValueError: an answer to an effect that there never was.
         """
         if self.is_over:
             return []

@@ -81,9 +81,6 @@ class Membership:
 
         Returns:
             False if not all of it could be settled: call it again.
-
-        Raises:
-            UnsureError: somebody else changed a record that only the controller writes; call it again.
         """
         registrations = yield from read_registrations(self._io, self._check_signed)
         self._complain_once(registrations.strangers)

@@ -73,11 +73,7 @@ def read_registrations(io: Io, check_signed: CheckSigned) -> Steps[Registrations
 
 
 def read_incarnations(io: Io, broker_ids: Iterable[int]) -> Steps[dict[int, JudgedIncarnation]]:
-    """Read by which incarnations the ISR memberships of brokers were judged; missing ones have no entry.
-
-    Raises:
-        DeclinedError: one cannot be read.
-    """
+    """Read by which incarnations the ISR memberships of brokers were judged; missing ones have no entry."""
     ids = sorted(broker_ids)
     found: dict[int, JudgedIncarnation] = {}
     nodes = yield from io.read([paths.broker_incarnation_path(each) for each in ids])

@@ -61,9 +61,6 @@ class StateWriter:
         Args:
             decisions: states and the versions that they were decided on.
             one_by_one: one multi per partition, so that none is held up by another.
-
-        Raises:
-            TermOverError: another controller has been elected.
         """
         written = WrittenStates({}, [], {})
         if decisions.updates:
@@ -170,11 +167,7 @@ def _take_failure(
 
 
 def set_topic(io: Io, topic: str, record: TopicRecord, topic_version: int) -> Steps[bool]:
-    """Replace an assignment at its version; False if it has changed meanwhile.
-
-    Raises:
-        DeclinedError: the quorum does not take it.
-    """
+    """Replace an assignment at its version; False if it has changed meanwhile."""
     rejected = yield from io.write(SetData(paths.topic_path(topic), record.encode(), topic_version))
     if rejected is not None and not rejected.is_lost_race:
         raise declined(rejected)

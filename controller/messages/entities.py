@@ -320,10 +320,6 @@ def decode_request(api_key: int, api_version: int, body: Buffer) -> ControlReque
         api_key: of its header; one of CONTROL_VERSIONS.
         api_version: of its header.
         body: what follows the header.
-
-    Raises:
-        MalformedMessageError: it is no control request, of another version, breaks its schema, or names a
-            topic or partition that cannot be: such a name would become a path.
     """
     request = decode(_entity(_REQUESTS, api_key, api_version), body)
     try:
@@ -335,11 +331,7 @@ def decode_request(api_key: int, api_version: int, body: Buffer) -> ControlReque
 
 
 def decode_response(api_key: int, api_version: int, body: Buffer) -> ControlResponse:
-    """Read the answer to a control request of that key and version.
-
-    Raises:
-        MalformedMessageError: it breaks its schema.
-    """
+    """Read the answer to a control request of that key and version."""
     return decode(_entity(_RESPONSES, api_key, api_version), body)
 
 

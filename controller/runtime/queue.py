@@ -72,13 +72,7 @@ class QueueCarrier:
         self._is_open = False
 
     async def exchange(self, batch: Batch) -> Answered:
-        """Write an entry and wait until the broker has applied it.
-
-        Raises:
-            ControllerFencedError: another controller has been elected.
-            QueueGoneError: somebody has removed the queue.
-            ConnectionLossError: nobody knows whether the entry stands; one that comes twice does no harm.
-        """
+        """Write an entry and wait until the broker has applied it."""
         if not self._is_open:
             await self._open()
             self._is_open = True

@@ -96,12 +96,7 @@ class Shell:
     # -- what others call ----------------------------------------------------------------------------------
 
     async def run(self) -> str:
-        """Work until the term is over, and return why.
-
-        Raises:
-            ControllerFencedError: another controller has been elected.
-            QuorateError: an unforeseen one; another term may have more luck.
-        """
+        """Work until the term is over, and return why."""
         self._client.add_listener(self._on_client_state)
         try:
             for path, watched in WATCHED.items():

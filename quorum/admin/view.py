@@ -89,11 +89,7 @@ class NotStartedError(QuorateError):
 
 
 def part(request: web.Request, key: web.AppKey[Part]) -> Part:
-    """Return a part of the application that only a node that has started has.
-
-    Raises:
-        NotStartedError: it has not.
-    """
+    """Return a part of the application that only a node that has started has."""
     found = request.app.get(key)
     if found is None:
         raise NotStartedError

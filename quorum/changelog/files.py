@@ -336,10 +336,6 @@ class ChangeFiles:
         """Read the blocks that end at a zxid or after it, by rising zxid, as far as is written now.
 
         Nothing more comes where retention, or a new beginning, takes a segment away meanwhile. Blocks.
-
-        Raises:
-            OSError: the disk refuses.
-            DamagedChangelogError: a segment is not as it was written; readers may go on after it.
         """
         with self._lock:
             segments = [(segment, segment.size) for segment in self._segments]

@@ -233,11 +233,7 @@ class PastNode:
         self._known: dict[str, bool] = {}
 
     def visit(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        """Take a change.
-
-        Raises:
-            TooMuchChangedError: the names that it must keep are too many.
-        """
+        """Take a change."""
         if path == self._path:
             if not self._changed:
                 self._changed, self._record = True, before

@@ -214,12 +214,7 @@ class ChangeRecorder:
             return
 
     async def read(self, from_zxid: int, bytes_max: int, encode: Callable[[ChangelogRow], bytes]) -> bytes:
-        """Return encoded records from a zxid on, as `render` does.
-
-        Raises:
-            OSError: the disk refuses.
-            DamagedSegmentError: the files are damaged.
-        """
+        """Return encoded records from a zxid on, as `render` does."""
 
         def work() -> bytes:
             return render(self._files.blocks_from(from_zxid), from_zxid, bytes_max, encode)
@@ -228,12 +223,7 @@ class ChangeRecorder:
             return await asyncio.get_running_loop().run_in_executor(None, work)
 
     async def visit_changes(self, from_zxid: int, to_zxid: int, visit: Visitor) -> int:
-        """Pass over changes, in a thread; arguments and answer are those of `past.visit_changes`.
-
-        Raises:
-            OSError: the disk refuses.
-            DamagedSegmentError: the files are damaged.
-        """
+        """Pass over changes, in a thread; arguments and answer are those of `past.visit_changes`."""
 
         def work() -> int:
             return visit_changes(self._files.blocks_from(from_zxid), from_zxid, to_zxid, visit)

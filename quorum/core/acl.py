@@ -359,11 +359,7 @@ class AclTable:
             del self._numbers[self._acls.pop(number), self.lifetimes.pop(number, UNLIMITED)]
 
     def add(self, number: int, acl: Acl, lifetime: int = UNLIMITED) -> None:
-        """Store an ACL under a number, for no znode yet (a snapshot is loaded so).
-
-        Raises:
-            ValueError: the number is out of range, or the number or the ACL is already there.
-        """
+        """Store an ACL under a number, for no znode yet (a snapshot is loaded so)."""
         if not 0 < number <= ACL_MASK or number in self._acls or (acl, lifetime) in self._numbers:
             raise ValueError(f"ACL number {number} is out of range or repeated")
         self._acls[number] = acl

@@ -128,11 +128,7 @@ class StateMachine:
         return self._open_index is not None
 
     def check_invariants(self) -> None:
-        """Compare everything that is kept twice; walks the whole tree.
-
-        Raises:
-            AssertionError: names what does not fit.
-        """
+        """Compare everything that is kept twice; walks the whole tree."""
         verify(self.tree, self.sessions, self.zxid)
 
     # Entries
@@ -156,9 +152,6 @@ class StateMachine:
 
         Yields:
             One outcome per run; of a run that is not of that shape an empty one.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         if type(origin) is int and type(number) is int and type(runs) is list:
@@ -180,11 +173,7 @@ class StateMachine:
         session_key: bytes,
         configuration_payload: bytes,
     ) -> None:
-        """Apply the first entry: the cluster gets its identity and the nodes that ZooKeeper has at zxid 0.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
-        """
+        """Apply the first entry: the cluster gets its identity and the nodes that ZooKeeper has at zxid 0."""
         self._open(index, term, stamp_ms)
         if not self.cluster_id and self.tree.get("/zookeeper") is None:
             self.cluster_id = cluster_id
@@ -200,9 +189,6 @@ class StateMachine:
         """Apply a new configuration; a zxid and an event only if `/zookeeper/config` changes with it.
 
         Another cluster id comes from a forced start, and lets the zxid and the session ids jump.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         transaction = self.transaction
@@ -232,9 +218,6 @@ class StateMachine:
 
         Returns:
             Whether it took effect: only a larger one does.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         effective = False
@@ -261,9 +244,6 @@ class StateMachine:
             A result per proposal; of a void one an error, without a zxid of its own: SESSION_EXPIRED (the
             session is gone), SESSION_MOVED (it was attached or wrote after it was judged), NO_NODE or
             BAD_VERSION (as `find_due` says) or BAD_ARGUMENTS (no such proposal).
-
-        Raises:
-            ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         results = [self._conclude(each) for each in proposals] if type(proposals) is list else []
@@ -271,11 +251,7 @@ class StateMachine:
         return results
 
     def apply_noop(self, index: int, term: int, stamp_ms: int) -> None:
-        """Apply an entry that changes nothing.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
-        """
+        """Apply an entry that changes nothing."""
         self._open(index, term, stamp_ms)
         self._close()
 

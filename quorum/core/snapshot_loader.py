@@ -100,11 +100,7 @@ class SnapshotLoader:
         self._changed: list[tuple[str, bytes, int | None]] = []
 
     def feed(self, chunk: object) -> None:
-        """Take the next chunk.
-
-        Raises:
-            SnapshotFormatError: it is malformed, contradicts what came before, or comes out of order.
-        """
+        """Take the next chunk."""
         values = _list("chunk", chunk)
         tag = values[0] if values else None
         if self._has_end or self._has_header == (tag == "header"):
@@ -135,9 +131,6 @@ class SnapshotLoader:
 
         Returns:
             The machine: digests, counters, sessions and origins as they were.
-
-        Raises:
-            SnapshotFormatError: something is missing or contradicts.
         """
         if not self._has_end:
             raise SnapshotFormatError("the end of the snapshot is missing")

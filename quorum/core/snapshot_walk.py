@@ -65,11 +65,7 @@ class _Listing:
             self._names = iter(list(self._names))
 
     def take(self, count: int) -> list[str]:
-        """Return the next names, as many as there are up to `count`.
-
-        Raises:
-            SnapshotIncompleteError: names are missing.
-        """
+        """Return the next names, as many as there are up to `count`."""
         names = self._back[:count]
         del self._back[:count]
         names += islice(self._names, count - len(names))
@@ -136,9 +132,6 @@ class SnapshotWalk:
 
     Args:
         machine: the state; goes on being used while the walk lasts.
-
-    Raises:
-        ValueError: an entry is half applied, or another walk is under way.
     """
 
     def __init__(self, machine: StateMachine) -> None:
@@ -180,10 +173,6 @@ class SnapshotWalk:
 
         Returns:
             The next chunk, None after the last one.
-
-        Raises:
-            SnapshotOverflowError: the overlay passed its bound.
-            SnapshotIncompleteError: a defect; the snapshot must not be used.
         """
         if self.overflown:
             raise SnapshotOverflowError(

@@ -67,12 +67,7 @@ def freeze(node: Node) -> FrozenNode:
 
 
 def descend(directory: Directory, segments: Sequence[str]) -> Directory:
-    """Follow segments from child to child.
-
-    Raises:
-        KeyError: a segment is missing.
-        AttributeError: a leaf is in the way; or the caller finds no `children` on the leaf that it gets.
-    """
+    """Follow segments from child to child."""
     for segment in segments:
         directory = directory.children[segment]  # type: ignore[assignment]  # a leaf raises on the next step
     return directory

@@ -116,11 +116,7 @@ class DigestCheck:
                 host.send(DigestNotice(host.term, host.node_id, node_id, *own))
 
     def receive(self, message: DigestNotice | DigestDifference, now_ms: float) -> None:
-        """Take a message of the current term.
-
-        Raises:
-            NodeStoppedError: this node leads and its state is the odd one.
-        """
+        """Take a message of the current term."""
         if isinstance(message, DigestDifference):
             self._count(message)
         elif message.sender == self._host.leader_id and not self.wanted_index:
@@ -148,11 +144,7 @@ class DigestCheck:
             host.send(DigestDifference(host.term, host.node_id, host.leader_id, *own, *leaders[1:]))
 
     def tick(self) -> None:
-        """Stop a follower whose leader goes on.
-
-        Raises:
-            NodeStoppedError: its state differs, and no majority differs from the leader as it does.
-        """
+        """Stop a follower whose leader goes on."""
         if self._difference is not None and self._last_ms - self._first_ms >= DIFFERENCE_MS:
             raise self._story(
                 *self._difference,

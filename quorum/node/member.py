@@ -107,9 +107,6 @@ class QuorumMember:
             start: whether an empty directory is formatted, and as what.
             on_failure: told once, with the story, when the member stopped itself.
             sizes: bounds that the configuration does not know.
-
-        Raises:
-            DataDirError: the directory is empty, another node's, in use, damaged, or cannot be written to.
         """
         self.config = config
         self.runtime = runtime

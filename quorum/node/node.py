@@ -119,12 +119,7 @@ class QuorumNode:
     # --- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start everything; on return the node listens, but may not have found a leader yet (see /readyz).
-
-        Raises:
-            QuorateError: an address is taken, the data directory is refused or damaged: nothing is left
-                running.
-        """
+        """Start everything; on return the node listens, but may not have found a leader yet (see /readyz)."""
         try:
             await self._start()
         except BaseException:

@@ -267,11 +267,7 @@ class RunningNodeView:
         return {"log_index": log_index, "members": self._members()}
 
     async def _ask(self, request: LeaderRequest) -> int:
-        """Hand a request on and wait for its outcome; always comes to an end by the forward deadline.
-
-        Raises:
-            QuorateError: definite or not, as it says.
-        """
+        """Hand a request on and wait for its outcome; always comes to an end by the forward deadline."""
         return await _outcome(partial(self._replica.ask, request))
 
     def metrics(self) -> Iterable[Metric]:
@@ -353,11 +349,7 @@ class RunningNodeView:
 
 
 async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None]) -> Result:
-    """Ask, and wait for what is told.
-
-    Raises:
-        QuorateError: that was told.
-    """
+    """Ask, and wait for what is told."""
     outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def told(result: Result | QuorateError) -> None:

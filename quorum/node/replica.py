@@ -211,12 +211,7 @@ class NodeReplica:
     # --- committed entries coming up --------------------------------------------------------------
 
     def apply(self, entry: Entry) -> None:
-        """Apply one committed entry; called in log order, each entry once.
-
-        Raises:
-            PayloadFormatError: a newer version wrote it: the node must stop, and be updated.
-            Exception: the entry cannot be decoded or the machine is not total: the node must stop.
-        """
+        """Apply one committed entry; called in log order, each entry once."""
         index, term, kind, stamp_ms, payload = entry
         if kind == EntryKind.BATCH:
             self._apply_batch(index, term, stamp_ms, payload)

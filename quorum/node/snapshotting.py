@@ -149,9 +149,6 @@ class Snapshotter:
 
         The newest one serves if nothing was applied since; so does the one under way. Otherwise another one
         follows that. `problem` says why there is none.
-
-        Raises:
-            SnapshotNotTakenError: nothing was applied yet.
         """
         applied_index, newest = self._holder.machine.applied_index, self._store.newest
         if not applied_index:

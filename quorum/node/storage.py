@@ -69,11 +69,7 @@ class Storage:
     mark: SnapshotMark | None
 
     def settle_cluster_id(self) -> None:
-        """Give the identity the cluster in which the log ends, where a forced start was cut short.
-
-        Raises:
-            WrongIdentityError: they are of different clusters, and no forced start explains it.
-        """
+        """Give the identity the cluster in which the log ends, where a forced start was cut short."""
         latest = latest_configuration(self.recovered, self.mark)
         self.identity = settle_cluster_id(self.disk, self.data_dir, self.identity, latest)
 
@@ -82,9 +78,6 @@ class Storage:
 
         Returns:
             Whether it was new.
-
-        Raises:
-            WrongIdentityError: the directory belongs to another cluster.
         """
         known = self.identity
         self.identity = store_cluster_id(self.disk, self.data_dir, known, cluster_id)
@@ -113,9 +106,6 @@ def open_storage(
         start: what it may do.
         rng: draws ids (the operating system's source).
         warn: takes a line about each thing that is changed, or not used.
-
-    Raises:
-        DataDirError: it is empty, another node's, in use, damaged, or does not reach what was acknowledged.
     """
     data_dir = str(node.data_dir)
     identity, lock = open_data_dir(disk, data_dir, node.cluster, node.id, start=start, rng=rng)
@@ -191,13 +181,7 @@ def _load(
 
 
 def load_machine(reader: SnapshotReader, overlay_bytes_max: int) -> tuple[StateMachine, SnapshotMark]:
-    """Build the state from a snapshot file; may run in any thread.
-
-    Raises:
-        SnapshotDamagedError: the file is not what was written.
-        SnapshotVersionError: another version wrote it.
-        SnapshotFormatError, ConfigurationError: its content is refused.
-    """
+    """Build the state from a snapshot file; may run in any thread."""
     loader = SnapshotLoader(overlay_bytes_max)
     try:
         for chunk in reader.chunks():

@@ -106,11 +106,7 @@ class AsyncioRuntime:
         work: Callable[[], Result],
         done: Callable[[Result | None, BaseException | None], object],
     ) -> None:
-        """Run `work` in the lane's thread, then `done(result, error)` in the loop.
-
-        Raises:
-            NodeStoppedError: the runtime was closed, or the lane already holds LANE_PENDING_MAX works.
-        """
+        """Run `work` in the lane's thread, then `done(result, error)` in the loop."""
         if self._closed:
             raise NodeStoppedError(f"lane {lane!r} was asked to work after the runtime was closed")
         if lane not in self._lanes:
@@ -205,11 +201,7 @@ class OsFile:
             offset += written
 
     def fdatasync(self) -> None:
-        """Return once content and size are on the disk, of a file whose name nobody has removed.
-
-        Raises:
-            OSError: the disk refuses; ESTALE: somebody removed the file, so that no start would find it.
-        """
+        """Return once content and size are on the disk, of a file whose name nobody has removed."""
         try:
             os.fdatasync(self._descriptor)
             if os.fstat(self._descriptor).st_nlink == 0:
@@ -350,9 +342,6 @@ class OsDisk:
 
         The folder's lock holds also where somebody removed the file; the file's where a network file system
         does not lock folders.
-
-        Raises:
-            DataDirInUseError: another holder has it.
         """
         name = os.path.join(path, "lock")
         lock = _OsLock([os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)])

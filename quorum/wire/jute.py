@@ -126,11 +126,7 @@ class JuteReader:
         return None if raw is None else raw.decode("utf-8", "replace")
 
     def path_or_null(self, field: str) -> str | None:
-        """Read a path of a node, valid or not; null is None.
-
-        Raises:
-            PathTooLongError: it is longer than any path.
-        """
+        """Read a path of a node, valid or not; null is None."""
         raw = self.buffer(field)
         if raw is None:
             return None
@@ -148,11 +144,7 @@ class JuteReader:
         return path
 
     def count(self, field: str, element_bytes_min: int) -> int:
-        """Read the length of a vector; null is 0.
-
-        Raises:
-            WireError: the frame cannot hold as many elements, each at least element_bytes_min long.
-        """
+        """Read the length of a vector; null is 0."""
         count = self._fixed(INT, field)
         elements_max = self.remaining // element_bytes_min
         if count < -1 or count > elements_max:
@@ -207,11 +199,7 @@ def buffer_bytes(value: bytes | None) -> bytes:
 
 
 def string_bytes(text: str) -> bytes:
-    """Encode text as UTF-8 with its length.
-
-    Raises:
-        WireError: the text holds a lone surrogate, which UTF-8 has no bytes for.
-    """
+    """Encode text as UTF-8 with its length."""
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:

@@ -39,11 +39,7 @@ def decode_nothing(buffer: Buffer, start: int, end: int) -> None:
 
 
 def decode_looked_at(buffer: Buffer, start: int, end: int) -> str:
-    """Decode the body of getACL or getAllChildrenNumber: a path.
-
-    Raises:
-        WireError: it cannot be decoded; the same holds for every decoder below.
-    """
+    """Decode the body of getACL or getAllChildrenNumber: a path."""
     return JuteReader(buffer, start, end, "path request").path("path")
 
 

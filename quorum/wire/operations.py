@@ -180,9 +180,6 @@ def decode_command(op: int, buffer: Buffer, start: int, end: int) -> Command:
         buffer: holds the frame.
         start: first byte behind the request header.
         end: first byte behind the frame.
-
-    Raises:
-        WireError: it cannot be decoded, or the operation makes no command.
     """
     if op == OP_CLOSE_SESSION:
         return [OP_CLOSE_SESSION]

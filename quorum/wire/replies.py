@@ -226,11 +226,7 @@ def encode_watch_event(zxid: int, event_type: int, path: str) -> bytes:
 
 
 def decode_connect_response(frame: Buffer) -> ConnectResponse:
-    """Decode the answer to a handshake, without its length.
-
-    Raises:
-        WireError: it cannot be decoded.
-    """
+    """Decode the answer to a handshake, without its length."""
     reader = JuteReader(frame, 0, len(frame), "connect response")
     protocol_version = reader.int32("protocolVersion")
     session_timeout_ms = reader.int32("timeOut")
@@ -245,9 +241,6 @@ def decode_header(frame: Buffer) -> ReplyHeader:
 
     Args:
         frame: without its length.
-
-    Raises:
-        WireError: the frame is too short.
     """
     reader = JuteReader(frame, 0, len(frame), "reply header")
     return ReplyHeader(reader.int32("xid"), reader.int64("zxid"), reader.int32("err"))
@@ -258,11 +251,7 @@ def _body(frame: Buffer, record: str) -> JuteReader:
 
 
 def decode_path(frame: Buffer) -> str:
-    """Decode the reply to create or sync.
-
-    Raises:
-        WireError: it cannot be decoded; the same holds for every decoder below.
-    """
+    """Decode the reply to create or sync."""
     return _body(frame, "create reply").string("path")
 
 

@@ -119,11 +119,7 @@ def frame(xid: int, op: int, body: bytes) -> bytes:
 
 
 def decode_reconfig(buffer: Buffer, start: int, end: int) -> Reconfig:
-    """Decode the body of a reconfig.
-
-    Raises:
-        WireError: it cannot be decoded.
-    """
+    """Decode the body of a reconfig."""
     reader = JuteReader(buffer, start, end, "reconfig")
     texts: list[str | None] = []
     for field in ("joiningServers", "leavingServers", "newMembers"):
@@ -140,11 +136,7 @@ def encode_reconfig(xid: int, request: Reconfig) -> bytes:
 
 
 def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:
-    """Decode the body of an auth packet: scheme and credentials.
-
-    Raises:
-        WireError: it cannot be decoded.
-    """
+    """Decode the body of an auth packet: scheme and credentials."""
     reader = JuteReader(buffer, start, end, "auth")
     reader.int32("type")
     return reader.string("scheme"), reader.buffer("auth") or b""
@@ -157,11 +149,7 @@ def encode_auth(scheme: str, credentials: bytes) -> bytes:
 
 
 def decode_connect(buffer: Buffer, start: int, end: int) -> ConnectRequest:
-    """Decode a ConnectRequest.
-
-    Raises:
-        WireError: it is too short, or the password's length cannot be.
-    """
+    """Decode a ConnectRequest."""
     reader = JuteReader(buffer, start, end, "connect")
     protocol_version = reader.int32("protocolVersion")
     last_zxid_seen = reader.int64("lastZxidSeen")
@@ -192,9 +180,6 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
 
     Returns:
         Path and whether a watch is asked for (a plain pair: this is the read path).
-
-    Raises:
-        WireError: it cannot be decoded.
     """
     if end - start >= 5:
         length = _read_int(buffer, start)[0]
@@ -355,11 +340,7 @@ def _command_body(command: Sequence[Any]) -> bytes:
 
 
 def encode_command(xid: int, command: Sequence[Any]) -> bytes:
-    """Encode a write, sync or closeSession as a whole frame, with its length.
-
-    Raises:
-        WireError: the operation is unknown, or a path cannot be encoded.
-    """
+    """Encode a write, sync or closeSession as a whole frame, with its length."""
     body = _command_body(command)
     return frame(xid, command[0], body)
 

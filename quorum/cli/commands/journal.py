@@ -45,10 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0: a start works; FALLBACK: it works without the newest snapshot.
-
-    Raises:
-        UsageError: no data directory, in use, or may not be read.
-        DataDirError: what is damaged; after everything was printed.
     """
     from quorum.cli.offline.directory import unused
     from quorum.cli.offline.journal import dump

@@ -81,10 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0 after a clean stop.
-
-    Raises:
-        ConfigError: before anything is started.
-        NodeStoppedError: the node stopped itself; with its story.
     """
     import uvloop
 
@@ -141,11 +137,7 @@ def _escaped(node: QuorumNode, loop: asyncio.AbstractEventLoop, context: dict[st
 
 
 async def _start(node: QuorumNode, stop_request: asyncio.Future[str]) -> bool:
-    """Start the node; returns whether it did before it was asked to stop.
-
-    Raises:
-        QuorateError: as QuorumNode.start.
-    """
+    """Start the node; returns whether it did before it was asked to stop."""
     starting = asyncio.ensure_future(node.start())
     either: set[asyncio.Future[Any]] = {stop_request, starting}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

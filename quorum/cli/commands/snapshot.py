@@ -72,12 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0: the snapshot was taken, or is good.
-
-    Raises:
-        UsageError: there is no such file, or it may not be read; and as adminclient.ask.
-        SnapshotDamagedError: what is damaged; after what can be read was printed.
-        UnreachableError: nothing was asked of the node.
-        OutcomeUnknownError, RefusedByNodeError: as adminclient.ask.
     """
     act: Callable[[argparse.Namespace], int] = arguments.act
     return act(arguments)

@@ -107,9 +107,6 @@ def unused(data_dir: str) -> Iterator[ForgetfulDisk]:
 
     Yields:
         The disk to read it with.
-
-    Raises:
-        UsageError: it is no data directory, a node uses it, or this user may not read it.
     """
     disk = OsDisk()
     names = _names(disk, data_dir)

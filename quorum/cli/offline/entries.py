@@ -111,11 +111,7 @@ def _describe_payload(kind: EntryKind, payload: bytes) -> Plain:
 
 
 def public_configuration(plain: object) -> Plain:
-    """Return the JSON object of a configuration without the session key that entry 1 holds besides.
-
-    Raises:
-        ValueError: it is no object.
-    """
+    """Return the JSON object of a configuration without the session key that entry 1 holds besides."""
     if not isinstance(plain, dict):
         raise ValueError(f"a configuration is {type(plain).__name__}, not an object")
     return {name: value for name, value in plain.items() if name not in _SECRETS}

@@ -33,9 +33,6 @@ def verify(disk: Disk, data_dir: str, warn: Callable[[str], None]) -> Storage:
 
     Returns:
         What a node would start with; closed.
-
-    Raises:
-        DataDirError: why a start would refuse.
     """
     identity = load_identity(disk, data_dir)
     node = NodeSection(identity.node_id, identity.cluster_name, Path(data_dir))
@@ -52,9 +49,6 @@ def dump(disk: Disk, data_dir: str, show: Callable[[str], object]) -> None:
         disk: for reading.
         data_dir: that nobody uses.
         show: takes a line.
-
-    Raises:
-        DataDirError: why a start would refuse the journal; behind the last line.
     """
 
     def visit(record: Record | SegmentHeader, path: str, offset: int) -> None:

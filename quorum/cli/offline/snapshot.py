@@ -45,11 +45,6 @@ def inspect(disk: Disk, path: str, show: Callable[[str], object], *, tree: bool)
         path: the file.
         show: takes a line: one object with the facts, or one for each znode.
         tree: all znodes instead of the facts.
-
-    Raises:
-        UsageError: another version wrote it.
-        SnapshotDamagedError: what is damaged; behind the last line.
-        OSError: the file cannot be opened.
     """
     file = disk.open(path)
     facts: Plain = {"path": path, "size_bytes": file.size()}
@@ -102,11 +97,7 @@ def _load(file: File, path: str, header: SnapshotHeader) -> StateMachine:
 
 
 def choose(disk: Disk, path: str) -> str:
-    """Return the file that is meant: itself, or the newest one of a snapshots folder or a data directory.
-
-    Raises:
-        UsageError: there is none, or it may not be read.
-    """
+    """Return the file that is meant: itself, or the newest one of a snapshots folder or a data directory."""
     folder = path.rstrip("/")
     for candidate in (folder, f"{folder}/snapshots"):
         try:

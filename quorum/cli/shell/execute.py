@@ -56,12 +56,7 @@ _MODES: Final = {
 
 
 async def execute(client: Client, command: Command, emit: Emit) -> None:
-    """Run a command; every result is emitted as soon as it is known.
-
-    Raises:
-        ClientError: the operation failed; its remedy says what can be done in the shell.
-        UsageError: the command is refused as it stands.
-    """
+    """Run a command; every result is emitted as soon as it is known."""
     try:
         await _execute(client, command, emit)
     except ServerError as error:

@@ -140,11 +140,7 @@ def founding_configuration(founders: Mapping[int, str], incarnations: Mapping[in
 
 
 def parse_configuration(payload: bytes) -> Configuration:
-    """Parse the payload of a FOUND or MEMBERS entry.
-
-    Raises:
-        ConfigurationError: not such a payload; names the field and its value.
-    """
+    """Parse the payload of a FOUND or MEMBERS entry."""
     try:
         plain: object = json.loads(payload)
     except (ValueError, RecursionError) as error:
@@ -153,11 +149,7 @@ def parse_configuration(payload: bytes) -> Configuration:
 
 
 def configuration_from_plain(plain: object) -> Configuration:
-    """Build a configuration from decoded JSON (a snapshot's header holds it so).
-
-    Raises:
-        ConfigurationError: wrong shape; names the field and its value.
-    """
+    """Build a configuration from decoded JSON (a snapshot's header holds it so)."""
     fields = _object(plain, "configuration")
     for key in fields:
         if key not in _KEYS:

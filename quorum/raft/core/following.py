@@ -15,12 +15,7 @@ from quorum.raft.core.node import Node
 
 
 def handle_append(node: Node, append: Append) -> None:
-    """Take the entries that follow on the own log, remove the first that conflicts and all behind it.
-
-    Raises:
-        MessageError: the message contradicts itself; nothing changed.
-        InvariantError: it contradicts what is committed. Fatal.
-    """
+    """Take the entries that follow on the own log, remove the first that conflicts and all behind it."""
     _check_form(append)
     node.known_index = max(node.known_index, append.commit_index)
     if node.halted or node.installing:

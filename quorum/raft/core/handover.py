@@ -14,13 +14,7 @@ from quorum.raft.core.progress import Flow
 
 
 def begin_transfer(node: Node, target: int | None) -> None:
-    """Stop proposing and hand leadership to ``target``, or to the voter that is furthest.
-
-    Raises:
-        TransferError: not leading, or that node could not take over within an election timeout; names the
-            reason. Nothing changed.
-        TransferBusyError: perhaps it could, and was not heard yet. Nothing changed.
-    """
+    """Stop proposing and hand leadership to ``target``, or to the voter that is furthest."""
     if node.role is not Role.LEADER:
         raise TransferError("not_leading", node_id=node.identity.node_id, leader=node.leader_id or "unknown")
     fit = _successors(node)

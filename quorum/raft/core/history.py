@@ -23,11 +23,7 @@ class ConfigurationHistory:
     ascending."""
 
     def __init__(self, mark: SnapshotMark | None, entries: Iterable[Entry]) -> None:
-        """Start with the snapshot's configuration and the configuration entries behind it.
-
-        Raises:
-            InvariantError: an entry in the own journal has no readable configuration.
-        """
+        """Start with the snapshot's configuration and the configuration entries behind it."""
         self._items: list[tuple[int, Configuration]] = []
         if mark is not None:
             self._items.append((mark.snapshot_index, mark.configuration))
@@ -90,11 +86,7 @@ class ConfigurationHistory:
 
 
 def read_configurations(entries: Iterable[Entry]) -> list[tuple[int, Configuration]]:
-    """Return (index, configuration) of the configuration entries among these, which a peer sent.
-
-    Raises:
-        MessageError: a payload cannot be read, or a founding entry stands anywhere but at index 1.
-    """
+    """Return (index, configuration) of the configuration entries among these, which a peer sent."""
     found: list[tuple[int, Configuration]] = []
     for entry in entries:
         if (entry.index == 1) != (entry.kind is EntryKind.FOUND):

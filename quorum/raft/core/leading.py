@@ -153,11 +153,7 @@ def identify(node: Node, sender: int, incarnation: str) -> Progress | None:
 
 
 def handle_append_reply(node: Node, peer: Progress, reply: AppendReply) -> None:
-    """Take over a proven match, or go back to where the logs can still be equal.
-
-    Raises:
-        MessageError: it claims more than was ever sent; nothing changed.
-    """
+    """Take over a proven match, or go back to where the logs can still be equal."""
     if reply.rejected:
         _handle_reject(node, peer, reply)
         return
@@ -167,11 +163,7 @@ def handle_append_reply(node: Node, peer: Progress, reply: AppendReply) -> None:
 
 
 def take_match(node: Node, peer: Progress, sender: int, match_index: int) -> None:
-    """Note what the peer holds durably.
-
-    Raises:
-        MessageError: it claims more than our log has; nothing changed.
-    """
+    """Note what the peer holds durably."""
     if match_index > node.log.last_index:
         raise MessageError(
             f"node {sender} claims to match up to {match_index}; our log ends at {node.log.last_index}"
@@ -201,11 +193,7 @@ def _handle_reject(node: Node, peer: Progress, reply: AppendReply) -> None:
 
 
 def handle_heartbeat_reply(node: Node, peer: Progress, reply: HeartbeatReply) -> None:
-    """Note that the peer follows; it heals lost acknowledgements and lost probes.
-
-    Raises:
-        MessageError: it claims more than was ever sent; nothing changed.
-    """
+    """Note that the peer follows; it heals lost acknowledgements and lost probes."""
     peer.confirmed_ms = max(peer.confirmed_ms, min(reply.sent_ms, node.now_ms))
     peer.clock_ms = reply.clock_ms
     take_match(node, peer, reply.sender, reply.match_index)

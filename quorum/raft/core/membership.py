@@ -68,11 +68,6 @@ def change_members(node: Node, change: MembershipChange) -> int:
     """Append what was asked for, and return the index of the entry that makes it so once it is committed.
 
     What is so already is answered with a no-op, as by `confirm`.
-
-    Raises:
-        NotLeaderError: not leading. Definite.
-        MembershipError: it cannot be made; names the node, the reason and the remedy. Definite.
-        MembershipBusyError: not now. Definite, retriable.
     """
     latest = node.history.latest
     if node.role is not Role.LEADER or latest is None:
@@ -106,10 +101,6 @@ def confirm(node: Node) -> int:
 
     Another leader may have changed them without this one knowing; then the no-op never commits. Who leads it
     does not prove: a later leader, too, may have found the no-op and committed it.
-
-    Raises:
-        NotLeaderError: not leading. Definite.
-        MembershipBusyError: leadership is being handed over. Definite, retriable.
     """
     if node.role is not Role.LEADER:
         raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)

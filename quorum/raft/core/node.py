@@ -398,11 +398,7 @@ class Node:
         return latest.peer_ids(self.identity.node_id) if leads and latest is not None else ()
 
     def check_invariants(self) -> None:
-        """Check what must hold between any two stimuli.
-
-        Raises:
-            InvariantError: names what does not hold.
-        """
+        """Check what must hold between any two stimuli."""
         checks = (
             (self.handed_index <= self.commit_index <= self.log.last_index, "handed <= commit <= last"),
             (self.handed_index <= self.log.durable_index <= self.log.last_index, "handed <= durable <= last"),

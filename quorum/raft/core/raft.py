@@ -94,9 +94,6 @@ class Raft:
             reader: reads durable entries that left memory.
             rng: drawn from for delays only.
             now_ms: monotonic clock, as in ``step``.
-
-        Raises:
-            InvariantError: journal, snapshot and hard state do not fit together.
         """
         identity = NodeIdentity(node_id, incarnation, founders, found)
         self._node = Node(
@@ -123,11 +120,6 @@ class Raft:
         Args:
             stimulus: what happened.
             now_ms: monotonic clock; going back is taken as standing still.
-
-        Raises:
-            MessageError: a peer's message contradicts itself; nothing changed but perhaps the term.
-            TransferError: leadership cannot go there; nothing changed.
-            InvariantError: fatal, the node must stop.
         """
         node = self._node
         self.rests = type(stimulus) is Tick and node.role is Role.FOLLOWER and now_ms < node.campaign_ms
@@ -335,12 +327,6 @@ class Raft:
         Returns:
             The entry's index. Whether it commits is known only when it does, or when another entry commits
             there.
-
-        Raises:
-            NotLeaderError: not leading, or handing over, or not any more: its own disk holds up too much that
-                others commit. Definite.
-            ProposalError: kind or size. Definite.
-            BacklogError: too much is uncommitted. Definite, retriable.
         """
         node = self._node
         if node.role is not Role.LEADER:
@@ -376,11 +362,6 @@ class Raft:
         Returns:
             The index of a new entry; once that is committed it is as asked for. It holds the configuration,
             or nothing where nothing has to change.
-
-        Raises:
-            NotLeaderError: not leading. Definite.
-            MembershipError: it cannot be made; names the remedy. Definite.
-            MembershipBusyError: not now. Definite, retriable.
         """
         return membership.change_members(self._node, change)
 
@@ -389,10 +370,6 @@ class Raft:
 
         Returns:
             The index of the no-op; once that is committed, they were so after the call.
-
-        Raises:
-            NotLeaderError: not leading. Definite.
-            MembershipBusyError: leadership is being handed over. Definite, retriable.
         """
         return membership.confirm(self._node)
 
@@ -478,11 +455,7 @@ class Raft:
         return self._node.log.term_at(index)
 
     def check_invariants(self) -> None:
-        """Check what must hold between any two stimuli.
-
-        Raises:
-            InvariantError: names what does not hold.
-        """
+        """Check what must hold between any two stimuli."""
         self._node.check_invariants()
 
     def linked_members(self) -> dict[int, str]:

@@ -62,10 +62,6 @@ def settle_cluster_id(
         data_dir: its path.
         identity: as loaded.
         latest: the configuration at the end of the log.
-
-    Raises:
-        WrongIdentityError: identity and log are of different clusters, and no forced start explains it.
-        OSError: the disk refuses.
     """
     if latest is None or identity.cluster_id == latest.cluster_id:
         return identity
@@ -106,9 +102,6 @@ def force_new_cluster(
 
     Returns:
         Whether anything was written; then the journal must be opened again.
-
-    Raises:
-        DataDirError: nothing to continue, no member's disk, an unread snapshot, or the disk refuses.
     """
     latest = latest_configuration(recovered, mark)
     if latest is None:
@@ -209,12 +202,7 @@ def _warn(identity: Identity, latest: Configuration, cluster_id: str) -> None:
 
 
 def read_marker(disk: Disk, data_dir: str) -> str:
-    """Return the cluster id that this directory was, or is being, forced into; "" if there is none.
-
-    Raises:
-        DataDamagedError: the marker holds none.
-        OSError: the disk refuses.
-    """
+    """Return the cluster id that this directory was, or is being, forced into; "" if there is none."""
     path = f"{data_dir}/{MARKER_NAME}"
     try:
         file = disk.open(path)

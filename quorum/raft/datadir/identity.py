@@ -117,12 +117,6 @@ def open_data_dir(
 
     Returns:
         The identity, and the lock that the caller holds as long as it uses the directory.
-
-    Raises:
-        DataDirInUseError: another process has it.
-        NotFormattedError: a start that does not format, on an empty or missing directory.
-        WrongIdentityError: it belongs to another cluster or node.
-        DataDirError: it is damaged, holds something else, or the disk refuses.
     """
     try:
         if start.formats:
@@ -203,12 +197,7 @@ def _remove_marker(disk: Disk, data_dir: str) -> None:
 
 
 def load_identity(disk: Disk, data_dir: str) -> Identity:
-    """Read the identity of a formatted data directory.
-
-    Raises:
-        NotFormattedError: there is none.
-        DataDamagedError: it is not what was written.
-    """
+    """Read the identity of a formatted data directory."""
     path = f"{data_dir}/{IDENTITY_NAME}"
     try:
         file = disk.open(path)
@@ -229,10 +218,6 @@ def store_cluster_id(disk: Disk, data_dir: str, identity: Identity, cluster_id: 
         data_dir: its path.
         identity: as loaded.
         cluster_id: 32 hex digits.
-
-    Raises:
-        WrongIdentityError: the directory belongs to a cluster with another id.
-        OSError: the disk refuses.
     """
     if identity.cluster_id == cluster_id:
         return identity
@@ -247,20 +232,12 @@ def store_cluster_id(disk: Disk, data_dir: str, identity: Identity, cluster_id: 
 
 
 def write_identity(disk: Disk, data_dir: str, identity: Identity) -> None:
-    """Replace the identity in one step; durable on return.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Replace the identity in one step; durable on return."""
     write_aside(disk, data_dir, IDENTITY_NAME, _encode(identity))
 
 
 def write_aside(disk: Disk, data_dir: str, name: str, content: bytes) -> None:
-    """Replace a small file in one step; durable on return.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Replace a small file in one step; durable on return."""
     partial = f"{data_dir}/{name}.partial"
     if f"{name}.partial" in disk.listdir(data_dir):
         disk.unlink(partial)

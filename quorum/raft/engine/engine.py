@@ -100,9 +100,6 @@ class Engine(SyncObjHost):
             election_timeout_ms: lower and upper bound.
             heartbeat_interval_ms: also how often touched sessions are reported.
             on_failure: told once, with the story, when the engine stopped itself.
-
-        Raises:
-            QuorateError: another release of pysyncobj is installed, or a subclass has a @replicated method.
         """
         refuse_foreign_library(type(self))
         self.node_id = node_id
@@ -221,12 +218,6 @@ class Engine(SyncObjHost):
 
         Returns:
             Its log index. It is committed only if `Application.apply` sees it.
-
-        Raises:
-            NotLeaderError: definite; this node does not lead, hands leadership over, or has too much
-                uncommitted.
-            ProposalRefusedError: definite; the payload is too large for this node's limits, or of a kind that
-                only the core appends.
         """
         try:
             index = self._core.propose(kind, payload, self._runtime.wall_ms())

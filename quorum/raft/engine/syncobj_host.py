@@ -254,30 +254,18 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         return True
 
     def begin_transfer(self, node_id: int | None) -> None:
-        """Begin to hand leadership to a voter (None: the furthest in contact).
-
-        Raises:
-            TransferError: it cannot go there; nothing changed.
-        """
+        """Begin to hand leadership to a voter (None: the furthest in contact)."""
         self._core.step(Transfer(node_id), self._runtime.monotonic_ms())
         self._schedule_pump()
 
     def change_members(self, change: MembershipChange) -> int:
-        """Append a change of members to this leader's log; returns its index.
-
-        Raises:
-            NotLeaderError, MembershipError, MembershipBusyError: the core's; definite, nothing changed.
-        """
+        """Append a change of members to this leader's log; returns its index."""
         index = self._core.change_members(change)
         self._schedule_pump()
         return index
 
     def confirm(self) -> int:
-        """Append a no-op, whose commit shows that the members are as this log says; returns its index.
-
-        Raises:
-            NotLeaderError, MembershipBusyError: the core's; definite, nothing changed.
-        """
+        """Append a no-op, whose commit shows that the members are as this log says; returns its index."""
         index = self._core.confirm()
         self._schedule_pump()
         return index
@@ -315,11 +303,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
     def addNodeToCluster(  # noqa: N802
         self, node: object, callback: Callable[[int | None, int], None] | None = None
     ) -> None:
-        """Let a PeerNode with an address join; the callback is told as that of `_applyCommand`.
-
-        Raises:
-            QuorateError: it is no such node; a bare address has no node id.
-        """
+        """Let a PeerNode with an address join; the callback is told as that of `_applyCommand`."""
         if not isinstance(node, PeerNode) or not node.address:
             raise QuorateError(f"cannot add {node!r} through pysyncobj", "give PeerNode(node_id, address)")
         self._change(AddMember(node.node_id, node.address), callback)
@@ -327,11 +311,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
     def removeNodeFromCluster(  # noqa: N802
         self, node: object, callback: Callable[[int | None, int], None] | None = None
     ) -> None:
-        """Let a member go; the callback is told as that of `_applyCommand`.
-
-        Raises:
-            QuorateError: it is no PeerNode; a bare address has no node id.
-        """
+        """Let a member go; the callback is told as that of `_applyCommand`."""
         if not isinstance(node, PeerNode):
             raise QuorateError(f"cannot remove {node!r} through pysyncobj", "give PeerNode(node_id)")
         self._change(RemoveMember(node.node_id), callback)
@@ -358,11 +338,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
 
 
 def refuse_foreign_library(kind: type) -> None:
-    """Check what the engine was written against: one release of pysyncobj, and no pickled methods.
-
-    Raises:
-        QuorateError: naming what was found.
-    """
+    """Check what the engine was written against: one release of pysyncobj, and no pickled methods."""
     found = version("pysyncobj")
     if found != PYSYNCOBJ_VERSION:
         raise QuorateError(f"pysyncobj {found} is installed", f"install pysyncobj=={PYSYNCOBJ_VERSION}")

@@ -130,10 +130,6 @@ class Journal:
         Args:
             disk: where.
             directory: its folder, made if missing.
-
-        Raises:
-            DataDirError: there is a segment already.
-            OSError: the disk refuses.
         """
         disk.make_dirs(directory)
         place = Place(1, 0, 1, 0)
@@ -168,11 +164,6 @@ class Journal:
             snapshot: (log index, term) of the snapshot that was loaded, None for none. If the log lacks
                 that entry, a crash came between the rename of the file and the record of its install; the
                 record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
-
-        Raises:
-            JournalMissingError: there is no segment.
-            DataDamagedError: damage that no crash explains.
-            DataDirError: another format version, or the disk refuses.
         """
         if not 1024 <= options.segment_bytes_max <= _SEGMENT_BYTES_LIMIT:
             raise DataDirError(
@@ -233,10 +224,6 @@ class Journal:
 
         Args:
             records: at least one, in order.
-
-        Raises:
-            LogGapError: one of them does not follow from those before; the journal must not be used any
-                further.
         """
         header = self._roll(records)
         place = self._place
@@ -272,12 +259,7 @@ class Journal:
         return newest.header_group + 1 == self._place.group
 
     def write(self, group: StagedGroup) -> None:
-        """Write a staged group and wait until it is durable; in any thread, one group after the other.
-
-        Raises:
-            JournalFullError: no room; the same group may be written again later.
-            JournalFailedError: the node must stop.
-        """
+        """Write a staged group and wait until it is durable; in any thread, one group after the other."""
         try:
             self._prepare_segment(group)
         except OSError as error:
@@ -351,12 +333,7 @@ class Journal:
         self._log.settle()
 
     def append(self, records: Sequence[Record]) -> None:
-        """Stage, write and finish a group at once.
-
-        Raises:
-            JournalFullError: no room; the journal must be opened again before it is used.
-            JournalFailedError: the node must stop.
-        """
+        """Stage, write and finish a group at once."""
         group = self.stage(records)
         self.write(group)
         self.finish(group)
@@ -371,10 +348,6 @@ class Journal:
 
         Returns:
             The entries from `first` on, contiguous, at least one.
-
-        Raises:
-            LogUnavailableError: `first` is compacted, beyond the end, or not durable yet. Definite.
-            DataDamagedError: a record is no longer what was written.
         """
         return self._reader.read(first, last, bytes_max, self._durable)
 
@@ -386,9 +359,6 @@ class Journal:
 
         Returns:
             How many were dropped.
-
-        Raises:
-            JournalFailedError: the node must stop.
         """
         paths = self.detach(keep_from_index)
         self.remove(paths)
@@ -406,12 +376,7 @@ class Journal:
         return [segment.path for segment in dropped]
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Remove the files of detached segments. May run in the thread that writes.
-
-        Raises:
-            JournalNoFilesError: the same may be removed later.
-            JournalFailedError: the node must stop.
-        """
+        """Remove the files of detached segments. May run in the thread that writes."""
         for path in paths:
             try:
                 with contextlib.suppress(FileNotFoundError):

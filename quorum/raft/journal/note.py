@@ -58,11 +58,7 @@ class NoteFile:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, end: DurableEnd) -> NoteFile:
-        """Make the note of a journal that has none; durable on return.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Make the note of a journal that has none; durable on return."""
         path = f"{directory}/{NOTE_NAME}"
         if NOTE_NAME in disk.listdir(directory):
             disk.unlink(path)
@@ -84,9 +80,6 @@ class NoteFile:
             disk: where it is.
             directory: the journal's folder.
             log: takes a line about a slot that cannot be read.
-
-        Raises:
-            OSError: there is none, or the disk refuses.
         """
         file = disk.open(f"{directory}/{NOTE_NAME}", writable=True)
         slots = _read_slots(file)
@@ -96,21 +89,13 @@ class NoteFile:
         return cls(file, 1 - claims.index(max(claims)))
 
     def write(self, end: DurableEnd) -> None:
-        """Say that everything up to there is durable; it must be.
-
-        Raises:
-            OSError: the disk refuses; the claim before it stands.
-        """
+        """Say that everything up to there is durable; it must be."""
         claim = _NOTE.pack(_MAGIC, *end)
         self._file.pwrite([claim, _CRC.pack(crc32(claim))], self._slot * _SLOT_BYTES)
         self._slot = 1 - self._slot
 
     def sync(self) -> None:
-        """Make the note itself durable.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Make the note itself durable."""
         self._file.fdatasync()
 
     def close(self) -> None:
@@ -119,11 +104,7 @@ class NoteFile:
 
 
 def read_note(disk: Disk, directory: str) -> DurableEnd | None:
-    """Return what the note of a journal claims; None where there is none that can be read.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Return what the note of a journal claims; None where there is none that can be read."""
     try:
         file = disk.open(f"{directory}/{NOTE_NAME}")
     except FileNotFoundError:

@@ -110,11 +110,6 @@ def scan_journal(disk: Disk, directory: str, visit: Visitor | None = None) -> Jo
         disk: where they are.
         directory: their folder.
         visit: called for each record.
-
-    Raises:
-        JournalMissingError: there is no segment.
-        DataDamagedError: there is damage; names file, offset and remedy.
-        DataDirError: a segment has another format version.
     """
     sequences = list_segments(disk, directory)
     first, last = sequences[0], sequences[-1]
@@ -159,11 +154,7 @@ def _loss(directory: str, note: DurableEnd | None, scan: JournalScan) -> DataDam
 
 
 def list_segments(disk: Disk, directory: str) -> list[int]:
-    """Return the numbers of all segments, ascending.
-
-    Raises:
-        JournalMissingError: there is no segment.
-    """
+    """Return the numbers of all segments, ascending."""
     try:
         names = disk.listdir(directory)
     except FileNotFoundError:
@@ -327,9 +318,6 @@ def close_tail(disk: Disk, directory: str, scan: JournalScan) -> File:
 
     Returns:
         The newest segment, open for writing.
-
-    Raises:
-        OSError: the disk refuses.
     """
     for name in disk.listdir(directory):
         if name.endswith(PARTIAL_SUFFIX):

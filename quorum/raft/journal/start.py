@@ -73,10 +73,6 @@ class Recovered(NamedTuple):
         Args:
             directory: of the journal, for the message.
             snapshot_index: last index of the newest snapshot that could be loaded, 0 for none.
-
-        Raises:
-            DataDirError: the log begins behind it, or a snapshot with a higher index was acknowledged and is
-                gone.
         """
         problem = ""
         install = self.highest_install

@@ -158,9 +158,6 @@ class _Hello:
 
         Returns:
             Bytes to write now; may be empty.
-
-        Raises:
-            HelloRefusedError: the connection must be closed after its `reply` is written.
         """
         self._received += received
         answer = b""

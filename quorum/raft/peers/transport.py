@@ -77,10 +77,6 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             admits_strangers: whether nodes of the cluster that are no peers may become peers now.
             admission: what is known now of who may speak for a node id.
             on_proven: told whom a hello proved, refused or not, before anything else is told of it.
-
-        Raises:
-            ValueError: the secret is empty, an address is not host:port, or a queue cannot hold the codec's
-                largest frame.
         """
         super().__init__(None, None, [])
         if not secret:
@@ -123,12 +119,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     # --- life ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen and begin to dial.
-
-        Raises:
-            AddressInUseError: another process listens at the address.
-            ConfigError: the address cannot be bound.
-        """
+        """Listen and begin to dial."""
         listener = bind("listen.peer", self._listen)
         self._loop = asyncio.get_running_loop()
         self._server = await self._loop.create_server(self._accept, sock=listener)
@@ -192,11 +183,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         """Do nothing: `start` binds, and its errors are raised there."""
 
     def waitReady(self) -> None:  # noqa: N802 - the contract's name
-        """Return if the transport is ready; it cannot wait in the thread of its own loop.
-
-        Raises:
-            TransportNotReadyError: `start` has not returned, or the transport was stopped.
-        """
+        """Return if the transport is ready; it cannot wait in the thread of its own loop."""
         if not self.ready:
             raise TransportNotReadyError("await start() first")
 
@@ -204,9 +191,6 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         """Begin to dial a member and accept its connections; its address in `members` wins over its own.
 
         One that is connected under another address is reported as disconnected.
-
-        Raises:
-            ValueError: no address of the node is known, or it is this node.
         """
         node_id = int(node.id)
         address = self._dial_addresses.get(node_id) or getattr(node, "address", "")
@@ -241,9 +225,6 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
         Returns:
             Whether there is a connection to put it on. It may still be lost.
-
-        Raises:
-            ValueError: the message is not from this node to that one, or larger than a frame.
         """
         node_id = int(node.id)
         if message.sender != self._node_id or message.receiver != node_id or node_id == self._node_id:

@@ -87,11 +87,7 @@ class AdministrationHost(Protocol):
         """Append a no-op; see the core's `Raft.confirm`."""
 
     def begin_transfer(self, node_id: int | None) -> None:
-        """Begin to hand leadership over.
-
-        Raises:
-            TransferError: it cannot go there; nothing changed.
-        """
+        """Begin to hand leadership over."""
 
     def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
         """Call back once, when an entry was applied at `index`: whether it was that of `term`."""

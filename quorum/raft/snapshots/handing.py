@@ -20,9 +20,6 @@ def with_another_key(file: File, key: bytes, another: bytes) -> Iterator[bytes]:
         file: open; stays the caller's.
         key: of the session passwords.
         another: of the same length.
-
-    Raises:
-        SnapshotDamagedError: the file is not what was written.
     """
     assert len(key) == len(another)
     hexadecimal = (key.hex().encode(), another.hex().encode())

@@ -99,9 +99,6 @@ class SnapshotStore:
             disk: where.
             directory: the folder, made if missing.
             log: takes a line about each snapshot that is not used.
-
-        Raises:
-            DataDirError: the disk refuses.
         """
         self._disk = disk
         self._directory = directory
@@ -168,10 +165,6 @@ class SnapshotStore:
 
         Returns:
             The snapshot and what `load` returned; None if there never was a snapshot.
-
-        Raises:
-            SnapshotDamagedError: there are snapshots and none is good.
-            SnapshotVersionError: another version wrote the newest good one; all files stay as they are.
         """
         self.broken = self.unread = None
         for snapshot in reversed(self.files()):
@@ -196,9 +189,6 @@ class SnapshotStore:
         """Rename what `load_newest` found damaged to `….damaged`, once the node is known to start without.
 
         A start that is refused leaves it: nothing may be lost by looking.
-
-        Raises:
-            OSError: the disk refuses.
         """
         refused = self._having(_State.REFUSED)
         for snapshot in refused:
@@ -238,11 +228,7 @@ class SnapshotStore:
             )
 
     def pin(self, log_index: int) -> SnapshotFile:
-        """Keep a snapshot, and the log behind it, until `unpin`; pins count.
-
-        Raises:
-            SnapshotTransferError: there is no such snapshot.
-        """
+        """Keep a snapshot, and the log behind it, until `unpin`; pins count."""
         snapshot = next((file for file in self.files() if file.log_index == log_index), None)
         if snapshot is None:
             raise SnapshotTransferError(f"there is no snapshot of entry {log_index}")
@@ -266,10 +252,6 @@ class SnapshotStore:
         For the snapshot lane. Its file stays where it is until newer ones take its place: it may still be
         pinned, and only a start judges what a node can go on from. If it is pinned, what was read is what is
         sent from then on: another one of the same place may have taken it over from the file that was pinned.
-
-        Raises:
-            SnapshotDamagedError: its content is not what was written.
-            OSError: it cannot be read, which says nothing about its content.
         """
         file = self._disk.open(snapshot.path)
         try:
@@ -292,9 +274,6 @@ class SnapshotStore:
         """Remove a received snapshot that could not be loaded: it must not stand in the way of good ones.
 
         For the snapshot lane. Durable on return.
-
-        Raises:
-            OSError: the disk refuses.
         """
         with self._lock:
             self._table.pop(snapshot.path, None)
@@ -307,10 +286,6 @@ class SnapshotStore:
             log_index: of the snapshot.
             offset: first byte wanted.
             size: bytes wanted; fewer are returned only at the end of the file.
-
-        Raises:
-            SnapshotTransferError: it is not pinned.
-            OSError: the disk refuses.
         """
         pin = self._pins.get(log_index)
         if pin is None:
@@ -357,9 +332,6 @@ class SnapshotStore:
         Args:
             paths: what `detach` returned.
             oldest_index: likewise.
-
-        Raises:
-            OSError: the disk refuses; the next `detach` names them again.
         """
         set_aside = []
         for name in self._disk.listdir(self._directory):
@@ -403,10 +375,6 @@ class SnapshotStore:
         """Make a partial file that is completely written a snapshot, in steps of about VERIFY_BYTES.
 
         For the thread that wrote it.
-
-        Raises:
-            SnapshotDamagedError: it is not a whole snapshot of this place.
-            OSError: the disk refuses.
         """
         partial.fdatasync()
         reader = SnapshotReader(partial)
