@@ -29,8 +29,10 @@ class DigestHost(Protocol):
     """What the exchange asks of the node around it."""
 
     node_id: int
-    #: the members, None while this node knows none but those of its settings
-    configuration: Configuration | None
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The members; None while this node knows none but those of its settings."""
 
     @property
     def term(self) -> int:
