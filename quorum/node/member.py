@@ -28,13 +28,14 @@ from quorum.node.timing import Timed
 from quorum.platform.open_files import connections_within, open_files_max
 from quorum.platform.runtime import Disk, Runtime
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
-from quorum.raft.core.messages import PeerMet, SnapshotMark
+from quorum.raft.core.messages import Halt, PeerMet, Resume, SnapshotMark
 from quorum.raft.core.options import Options
 from quorum.raft.core.raft import Raft
 from quorum.raft.datadir.founding import founding_payload
 from quorum.raft.datadir.identity import Start
 from quorum.raft.engine.contracts import MemberTransport
 from quorum.raft.engine.engine import Engine
+from quorum.raft.engine.syncobj import QuorateSyncObj
 from quorum.raft.journal.format import OriginIncarnation
 from quorum.raft.journal.journal import JournalFullError
 from quorum.raft.journal.refusals import JournalNoFilesError
@@ -83,6 +84,7 @@ class QuorumMember:
 
     core: Raft
     engine: Engine
+    syncobj: QuorateSyncObj
     frontend: Frontend
     replica: NodeReplica
     snapshotter: Snapshotter
@@ -112,8 +114,7 @@ class QuorumMember:
         self.runtime = runtime
         self._on_failure = on_failure
         self._sizes = sizes or Sizes()
-        self._attached = False
-        self._ended = False
+        self._attached = self._ended = False
         #: why this start cannot write
         self._start_error: BaseException | None = None
         self.storage = storage = open_storage(config.node, config.raft, disk, start, runtime.random)
@@ -156,13 +157,13 @@ class QuorumMember:
 
     def hears_nobody(self) -> bool:
         """Tell whether no leader is heard: a member that this log does not know may lead by now."""
-        return self._attached and not self.engine.isReady()
+        return self._attached and not self.engine.hears_leader()
 
     def admission(self) -> Admission:
         """Return what is known now of who may speak for a member."""
         if not self._attached:
             return Admission()
-        leader_id = self.engine.leader_id if self.engine.isReady() else None
+        leader_id = self.engine.leader_id if self.engine.hears_leader() else None
         return Admission(self.engine.configuration, self.replica.configuration(), leader_id or 0)
 
     def peer_proved(self, peer: PeerIdentity) -> None:
@@ -253,6 +254,7 @@ class QuorumMember:
         )
         self.timed = Timed(replica, runtime.monotonic_ms)
         engine.attach(self.timed, self.courier)
+        self.syncobj = QuorateSyncObj(engine, transport)
         # The core has its own copy of the log's tail, and bounds it.
         storage.recovered = storage.recovered._replace(tail=())
         self._attached = True
@@ -261,13 +263,13 @@ class QuorumMember:
 
     def start(self) -> None:
         """Begin to tick."""
-        self.engine.start()
+        self.syncobj.start()
 
     def stop(self) -> None:
         """Stop deciding, sending and acknowledging; what a lane works on may still become durable."""
         self._ended = True
         if self._attached:
-            self.engine.stop()
+            self.syncobj.destroy()
             self.replica.administration.stop()
             self.snapshotter.stop()
         self.writer.stop()
@@ -278,8 +280,7 @@ class QuorumMember:
 
     def _build_core(self) -> Raft:
         config, runtime, storage = self.config, self.runtime, self.storage
-        identity = storage.identity
-        raft = config.raft
+        identity, raft = storage.identity, config.raft
         founders = {node_id: str(address) for node_id, address in config.members.items()}
         options = Options(
             election_timeout_min_ms=raft.election_timeout_ms[0],
@@ -317,7 +318,7 @@ class QuorumMember:
             node_id=config.node.id,
             peer_ids=[node_id for node_id in config.members if node_id != config.node.id],
             applied_index=self.storage.machine.applied_index,
-            election_timeout_ms=config.raft.election_timeout_ms,
+            election_timeout_max_ms=config.raft.election_timeout_ms[1],
             heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
             on_failure=self._on_engine_failed,
         )
@@ -421,7 +422,7 @@ class QuorumMember:
         if no_files:
             self.frontend.shedder.no_files()
         if not self.engine.soft_state.halted:
-            self.engine.halt(str(error))
+            self.engine.step(Halt(str(error)))
         self.runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)
 
     def _retry_journal(self) -> None:
@@ -435,7 +436,7 @@ class QuorumMember:
             return
         if self.writer.idle:
             log.info("the disk takes writes again")
-            self.engine.resume()
+            self.engine.step(Resume())
         else:
             self.runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
 

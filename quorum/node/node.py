@@ -221,8 +221,7 @@ class QuorumNode:
             admission=member.admission,
             on_proven=member.peer_proved,
         )
-        # SyncObj wants a transport that listens. No hello can be done before this coroutine lets the loop run
-        # again, so the engine hears of every link.
+        # No hello is done before this coroutine lets the loop run again: the engine hears of every link.
         await transport.start()
         self._bound.remove(peer)
         self._refuse_if_stopped()

@@ -42,6 +42,7 @@ class RunningNodeView:
         """Keep the parts that are read."""
         self._recorder = recorder
         self.engine = member.engine
+        self.syncobj = member.syncobj
         self._member = member
         self._config = member.config
         self._core = member.core
@@ -196,7 +197,7 @@ class RunningNodeView:
     def _leader_problem(self, status: Status) -> str:
         """Say why no leader is heard; empty if one is."""
         if self.engine.leader_id is not None:
-            if self.engine.isReady():
+            if self.engine.hears_leader():
                 return ""
             return f"the leader was not heard for {self.engine.contact_age_ms():.0f} ms{self._refusals()}"
         voters = status.voters or tuple(sorted(self._config.members))

@@ -2,6 +2,6 @@
 
 ``core/`` decides (pure Raft: message in, ``Ready`` out), the other folders own what the core may not
 touch: journal and snapshot files, identity, the codec and transport of peer messages, and the engine that
-hosts the core inside pysyncobj's ``SyncObj``. Nothing here knows what a command means; that is
+carries out what it says, inside pysyncobj's ``SyncObj``. Nothing here knows what a command means; that is
 ``quorum/core``.
 """

@@ -1,4 +1,4 @@
-"""The engine that hosts the core in SyncObj: what it refuses, and that it stops rather than go on."""
+"""The engine and SyncObj around it: what they refuse, and that a node stops rather than go on."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from quorum.node.node import QuorumNode
 from quorum.platform.os_runtime import OsDisk
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.datadir.identity import load_identity, write_identity
-from quorum.raft.engine import syncobj_host
-from quorum.raft.engine.engine import Engine
+from quorum.raft.engine import syncobj
+from quorum.raft.engine.syncobj import QuorateSyncObj
 from quorum.raft.peers.peers import PeerNode
 from quorum.raft.requests.payloads import BATCH_FORMAT
 from tests.support.node_configs import loopback_configs
@@ -125,7 +125,7 @@ async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_pat
     await node.start()
     try:
         await ready(node)
-        engine = node.view.engine
+        host = node.view.syncobj
         fates: list[tuple[int | None, int]] = []
         told = asyncio.Event()
 
@@ -133,23 +133,23 @@ async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_pat
             fates.append((index, reason))
             told.set()
 
-        engine._applyCommand(b"\x92\x01\x90", callback, EntryKind.CONTROL)
+        host._applyCommand(b"\x92\x01\x90", callback, EntryKind.CONTROL)
         assert fates == [], "nothing is known before it is applied"
         await asyncio.wait_for(told.wait(), DEADLINE_S)
-        assert fates == [(engine.raftLastApplied, FAIL_REASON.SUCCESS)]
+        assert fates == [(host.raftLastApplied, FAIL_REASON.SUCCESS)]
         with pytest.raises(
             ProposalRefusedError, match=r"entry_bytes_max.*same raft.batch_bytes_max"
         ) as refused:
-            engine.propose(EntryKind.CONTROL, bytes(64 << 20))
+            node.view.engine.propose(EntryKind.CONTROL, bytes(64 << 20))
         assert refused.value.definite
-        engine._applyCommand(bytes(64 << 20), callback, EntryKind.CONTROL)
+        host._applyCommand(bytes(64 << 20), callback, EntryKind.CONTROL)
         assert fates.pop() == (None, FAIL_REASON.REQUEST_DENIED)
-        assert isinstance(engine, SyncObj)
-        assert engine.getStatus()["raft_term"] == engine.raftCurrentTerm
-        assert engine.isReady()
+        assert isinstance(host, SyncObj)
+        assert host.getStatus()["raft_term"] == host.raftCurrentTerm
+        assert host.isReady()
     finally:
         await node.stop()
-    engine._applyCommand(b"\x92\x01\x90", callback, EntryKind.CONTROL)
+    host._applyCommand(b"\x92\x01\x90", callback, EntryKind.CONTROL)
     assert len(fates) == 1, "a stopped engine answers nothing that it does not know"
 
 
@@ -170,7 +170,7 @@ async def test_what_syncobj_would_pickle_is_refused(
     try:
         await ready(node)
         with pytest.raises(QuorateError, match=r"pysyncobj|code version"):
-            getattr(node.view.engine, name)(*arguments)
+            getattr(node.view.syncobj, name)(*arguments)
     finally:
         await node.stop()
 
@@ -181,27 +181,27 @@ async def test_members_change_through_syncobjs_own_methods(tmp_path: Path) -> No
     await node.start()
     try:
         await ready(node)
-        engine = node.view.engine
+        host = node.view.syncobj
         fates: asyncio.Queue[tuple[int | None, int]] = asyncio.Queue()
 
         def callback(index: int | None, reason: int) -> None:
             fates.put_nowait((index, reason))
 
         async with asyncio.timeout(DEADLINE_S):
-            engine.addNodeToCluster(PeerNode(2, "127.0.0.1:1"), callback)
+            host.addNodeToCluster(PeerNode(2, "127.0.0.1:1"), callback)
             assert fates.empty(), "it counts from its append and is told once it is applied"
-            assert await fates.get() == (engine.raftLastApplied, FAIL_REASON.SUCCESS)
-            assert engine.otherNodes == {PeerNode(2)}
-            assert engine.hasQuorum, "a learner is not counted"
-            assert engine.isReady()
-            added = engine.raftLastApplied
-            engine.addNodeToCluster(PeerNode(2, "127.0.0.1:1"), callback)
+            assert await fates.get() == (host.raftLastApplied, FAIL_REASON.SUCCESS)
+            assert host.otherNodes == {PeerNode(2)}
+            assert host.hasQuorum, "a learner is not counted"
+            assert host.isReady()
+            added = host.raftLastApplied
+            host.addNodeToCluster(PeerNode(2, "127.0.0.1:1"), callback)
             assert await fates.get() == (added + 1, FAIL_REASON.SUCCESS), "a no-op shows it is so"
-            engine.removeNodeFromCluster(PeerNode(1), callback)
+            host.removeNodeFromCluster(PeerNode(1), callback)
             assert await fates.get() == (None, FAIL_REASON.REQUEST_DENIED), "the only voter"
-            engine.removeNodeFromCluster(PeerNode(2), callback)
+            host.removeNodeFromCluster(PeerNode(2), callback)
             assert (await fates.get())[1] == FAIL_REASON.SUCCESS
-            assert engine.otherNodes == set()
+            assert host.otherNodes == set()
     finally:
         await node.stop()
 
@@ -215,7 +215,7 @@ async def test_what_was_added_in_the_same_turn_is_not_called_absent(tmp_path: Pa
             node.view.add_member(2, "127.0.0.1:1"), node.view.remove_member(2), return_exceptions=True
         )
         assert isinstance(added, Mapping)
-        assert node.view.engine.otherNodes == {PeerNode(2)}
+        assert node.view.syncobj.otherNodes == {PeerNode(2)}
         assert type(removed) is ChangeBusyError
         assert "is not committed yet" in removed.message
     finally:
@@ -223,17 +223,17 @@ async def test_what_was_added_in_the_same_turn_is_not_called_absent(tmp_path: Pa
 
 
 def test_a_replicated_method_is_refused_by_name() -> None:
-    class Mixed(Engine):
+    class Mixed(QuorateSyncObj):
         @replicated  # type: ignore[untyped-decorator]
         def increment(self) -> None:
             """Would be pickled."""
 
     with pytest.raises(QuorateError, match=r"Mixed\.increment.* is a @replicated method"):
-        syncobj_host.refuse_foreign_library(Mixed)
+        syncobj.refuse_foreign_library(Mixed)
 
 
 def test_another_release_of_pysyncobj_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syncobj_host, "version", lambda _name: "0.3.18")
+    monkeypatch.setattr(syncobj, "version", lambda _name: "0.3.18")
     with pytest.raises(QuorateError, match=r"0\.3\.18 is installed \(install pysyncobj==0\.3\.17\)"):
-        syncobj_host.refuse_foreign_library(Engine)
-    assert importlib.metadata.version("pysyncobj") == syncobj_host.PYSYNCOBJ_VERSION
+        syncobj.refuse_foreign_library(QuorateSyncObj)
+    assert importlib.metadata.version("pysyncobj") == syncobj.PYSYNCOBJ_VERSION

@@ -348,8 +348,8 @@ class Invariants:
         assert node.transport is not None
         _tee(node.transport, "send", lambda _peer, message: self._sent(life, message))
         life.manners = Manners(life, lambda: self._scheduler.now_ms, self._break)
-        _tee(node.transport, "_on_message", life.manners.received)
-        _tee(node.transport, "_on_disconnected", life.manners.lost)
+        _tee(node.transport, "_onMessageReceivedCallback", life.manners.received)
+        _tee(node.transport, "_onNodeDisconnectedCallback", life.manners.lost)
         if life.machine.applied_index:
             self._check_digests(life, life.machine.applied_index)
             self._compare_with_replay(life, life.machine, "loaded at the start")

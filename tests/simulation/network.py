@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pysyncobj.transport import Transport
+
 from quorum.node.node import MESSAGE_TYPES
 from quorum.raft.core.messages import Append, SnapshotChunk
 from quorum.raft.peers.admission import Admission
@@ -444,11 +446,8 @@ class _Peer:
         self.inbound: Connection | None = None
 
 
-class SimTransport:
+class SimTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     """The member transport of one life."""
-
-    #: SyncObj asks before it starts
-    ready = True
 
     def __init__(
         self,
@@ -461,6 +460,7 @@ class SimTransport:
         admission: Callable[[], Admission] = Admission,
         on_proven: Callable[[PeerIdentity], None] = lambda _: None,
     ) -> None:
+        super().__init__(None, None, [])
         self.network = network
         self.runtime = runtime
         self.node_id = node_id
@@ -469,10 +469,7 @@ class SimTransport:
         self._admission = admission
         self._on_proven = on_proven
         self._peers = {member: _Peer(member, "") for member in sorted(members) if member != node_id}
-        self._on_message: Callable[[PeerNode, Any], None] | None = None
         self._on_chunk: Callable[[], None] | None = None
-        self._on_connected: Callable[[PeerNode], None] | None = None
-        self._on_disconnected: Callable[[PeerNode], None] | None = None
         self._started = False
         self._stopped = False
         #: connections on which something was sent in this turn
@@ -562,7 +559,8 @@ class SimTransport:
 
     def destroy(self) -> None:
         """Close everything; nothing is sent or received any more."""
-        self._on_message = self._on_connected = self._on_disconnected = self._on_chunk = None
+        self._onMessageReceivedCallback = self._onNodeConnectedCallback = None
+        self._onNodeDisconnectedCallback = self._on_chunk = None
         self.vanish(silently=False)
         self._peers.clear()
 
@@ -577,30 +575,9 @@ class SimTransport:
                 if conflict(mine, proven) or admission.refusal(proven):
                     self.runtime.call_soon(self.lost, connection)
 
-    def setOnMessageReceivedCallback(self, callback: Callable[[PeerNode, Any], None] | None) -> None:  # noqa: N802
-        """Set who gets messages."""
-        self._on_message = callback
-
     def setOnChunkReceivedCallback(self, callback: Callable[[], None] | None) -> None:  # noqa: N802
         """Set who is told that a chunk was handed on."""
         self._on_chunk = callback
-
-    def setOnNodeConnectedCallback(self, callback: Callable[[PeerNode], None] | None) -> None:  # noqa: N802
-        """Set who is told of connections."""
-        self._on_connected = callback
-
-    def setOnNodeDisconnectedCallback(self, callback: Callable[[PeerNode], None] | None) -> None:  # noqa: N802
-        """Set who is told of ends."""
-        self._on_disconnected = callback
-
-    def setOnReadonlyNodeConnectedCallback(self, callback: object) -> None:  # noqa: N802
-        """There are none."""
-
-    def setOnReadonlyNodeDisconnectedCallback(self, callback: object) -> None:  # noqa: N802
-        """There are none."""
-
-    def setOnUtilityMessageCallback(self, message: str, callback: object) -> None:  # noqa: N802
-        """There are none."""
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -687,8 +664,7 @@ class SimTransport:
         if peer.dialling is not None:
             peer.dialling.cancel()
             peer.dialling = None
-        if self._on_connected is not None:
-            self._on_connected(PeerNode(peer.node_id, peer.address, incarnation))
+        self._onNodeConnected(PeerNode(peer.node_id, peer.address, incarnation))
 
     def arrive(self, connection: Connection, chunk: tuple[Any, ...] | None) -> None:
         """Take a chunk, or the opening of a connection."""
@@ -719,8 +695,7 @@ class SimTransport:
                 return
             network.counters.stale += 1
         for message in chunk:
-            if self._on_message is not None:
-                self._on_message(connection.node, message)
+            self._onMessageReceived(connection.node, message)
         if self._on_chunk is not None:
             self._on_chunk()
 
@@ -742,6 +717,5 @@ class SimTransport:
         if network.scheduler.now_ms - connection.opened_ms >= STABLE_MS:
             peer.backoff_ms = BACKOFF_MIN_MS
         self._redial_later(peer)
-        if self._on_disconnected is not None:
-            incarnation = connection.beyond(self).incarnation
-            self._on_disconnected(PeerNode(peer.node_id, peer.address, incarnation))
+        incarnation = connection.beyond(self).incarnation
+        self._onNodeDisconnected(PeerNode(peer.node_id, peer.address, incarnation))

@@ -281,7 +281,7 @@ class World:
             else:
                 engine = node.member.engine
                 states.append(
-                    f"node {node.node_id} {engine.soft_state} commit {engine.raftCommitIndex} "
+                    f"node {node.node_id} {engine.soft_state} commit {engine.status().commit_index} "
                     f"applied {engine.applied_index}"
                 )
         return "; ".join(states)

@@ -1,3 +1,3 @@
-"""The engine: hosts the pure core inside pysyncobj's SyncObj and carries out its Ready."""
+"""The engine: carries out what the core says. QuorateSyncObj wraps it in pysyncobj's interface."""
 
 import quorum.raft.peers  # noqa: F401 - imports pysyncobj without its side effect on `socket`

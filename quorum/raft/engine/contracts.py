@@ -1,5 +1,4 @@
-"""What the engine expects of the parts around it: what stands on the log, where it is made durable, who
-moves snapshots.
+"""What the engine expects of the parts around it: what applies the log, what carries messages and snapshots.
 
 Seams only, without state. The engine calls them from the event loop and never from two places at once; an
 exception in any of them stops the node.
@@ -7,12 +6,10 @@ exception in any of them stops the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from quorum.raft.core.entry import Entry
 from quorum.raft.core.messages import Message, Ready, SoftState
-from quorum.raft.journal.format import Record
 from quorum.raft.peers.peers import PeerNode
 from quorum.raft.requests.origins import (
     DigestDifference,
@@ -40,7 +37,7 @@ ShellMessage = (
 
 
 class Application(Protocol):
-    """What stands on top of the log."""
+    """What applies the log."""
 
     def apply(self, entry: Entry) -> None:
         """Apply a committed entry; entries come in order, each once."""
@@ -62,9 +59,9 @@ class Application(Protocol):
 
 
 class MemberTransport(Protocol):
-    """What carries messages between members: pysyncobj's transport contract as far as the engine uses it.
+    """What carries messages between members, with the names of pysyncobj's transport contract.
 
-    No callback is called from within any of these methods.
+    Its callbacks go to the engine's methods (syncobj.py), none of them from within one of these.
     """
 
     def addNode(self, node: PeerNode) -> None:  # noqa: N802
@@ -74,7 +71,7 @@ class MemberTransport(Protocol):
         """Close the connections with a member; no disconnection is reported."""
 
     def send(self, node: PeerNode, message: Message | ShellMessage) -> bool:
-        """Queue a message, best effort; tell whether there is a connection to put it on."""
+        """Queue a message, best effort; return whether there is a connection to put it on."""
 
     def flush(self) -> None:
         """Let everything that was sent in this turn leave."""
@@ -84,39 +81,6 @@ class MemberTransport(Protocol):
 
     def recheck_identities(self) -> None:
         """This member's identity became known better: close connections that it refuses now."""
-
-    def setOnUtilityMessageCallback(self, message: str, callback: object) -> None:  # noqa: N802
-        """Set what SyncObj's utility messages call."""
-
-    def setOnMessageReceivedCallback(  # noqa: N802
-        self, callback: Callable[[PeerNode, Message | ShellMessage], None] | None
-    ) -> None:
-        """Set who gets messages, with their sender as its connection proved it."""
-
-    def setOnChunkReceivedCallback(self, callback: Callable[[], None] | None) -> None:  # noqa: N802
-        """Set who is told after all messages that arrived together were handed on."""
-
-    def setOnNodeConnectedCallback(self, callback: Callable[[PeerNode], None] | None) -> None:  # noqa: N802
-        """Set who is told that a member's connection is ready."""
-
-    def setOnNodeDisconnectedCallback(self, callback: Callable[[PeerNode], None] | None) -> None:  # noqa: N802
-        """Set who is told that a member's connection closed."""
-
-    def setOnReadonlyNodeConnectedCallback(self, callback: object) -> None:  # noqa: N802
-        """Set what SyncObj's read-only nodes call; there are none."""
-
-    def setOnReadonlyNodeDisconnectedCallback(self, callback: object) -> None:  # noqa: N802
-        """Set what SyncObj's read-only nodes call; there are none."""
-
-
-class JournalSink(Protocol):
-    """Where persists go; the journal writer behind it groups what arrives during an fsync."""
-
-    def submit(self, records: Sequence[Record], on_durable: Callable[[], object]) -> None:
-        """Write records behind all earlier ones and call back when they and all earlier ones are durable."""
-
-    def flush_turn(self) -> None:
-        """Begin to write what was submitted in this turn; everything that was sent is with the sockets."""
 
 
 class SnapshotExchange(Protocol):

@@ -1,17 +1,14 @@
-"""The engine: hosts the pure Raft core inside pysyncobj's SyncObj.
+"""The engine: the shell around the pure Raft core.
 
-SyncObj gives the configuration and node classes, the transport contract, the tick, the proposal entry
-(`_applyCommand`), FAIL_REASON and the public status API; the core decides. Every method of SyncObj through
-which its own replication would run is replaced here, so none of its journal, serializer, pickles or threads
-is ever reached. The engine turns events (messages, ticks, finished fsyncs) into stimuli and carries out
-each `Ready` in the order that it contracts: persist, send, apply. It decides nothing about terms, votes or
-commit, and knows nothing about znodes.
+It turns events (messages, ticks, finished fsyncs) into stimuli and carries out each `Ready` in the order that
+it contracts: persist, send, apply. It decides nothing about terms, votes or commit, and knows nothing about
+znodes, nor pysyncobj, which is around it (syncobj.py).
 
 Within one turn of the event loop all stimuli are taken in first and one `ready()` follows, so a burst of
 proposals becomes one append per peer and one group in the journal. An exception anywhere below the event loop
 stops the node with its story: it never goes on with half a step done.
 
-Source: Raft §5; etcd-io/raft (Ready); the design of pysyncobj 0.3.17.
+Source: Raft §5; etcd-io/raft (Ready).
 """
 
 from __future__ import annotations
@@ -21,48 +18,47 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVarTuple
 
-from pysyncobj import FAIL_REASON
-
 from quorum.errors import NodeStoppedError, NotLeaderError, ProposalRefusedError, QuorateError
-from quorum.platform.runtime import Runtime, TimerHandle
+from quorum.platform.runtime import Runtime
 from quorum.raft.core import errors as core_errors
 from quorum.raft.core.configuration import Configuration
+from quorum.raft.core.contact import Contacts
 from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.membership import MembershipChange
 from quorum.raft.core.messages import (
-    Halt,
+    Heartbeat,
+    HeartbeatReply,
     Message,
     PeerDown,
     PeerUp,
     Persisted,
     Ready,
     Receive,
-    Resume,
     Role,
     SoftState,
     Stimulus,
     Tick,
+    Transfer,
 )
 from quorum.raft.core.raft import Raft
+from quorum.raft.core.status import Status
 from quorum.raft.engine.contracts import (
     Application,
-    JournalSink,
     MemberTransport,
     ShellMessage,
     SnapshotExchange,
 )
-from quorum.raft.engine.syncobj_host import SyncObjHost, library_settings, refuse_foreign_library
+from quorum.raft.engine.member_links import MemberLinks
+from quorum.raft.engine.ticker import Ticker
 from quorum.raft.engine.undurable import Undurable
 from quorum.raft.journal.format import OriginIncarnation, Record
+from quorum.raft.journal.writer import JournalWriter
 from quorum.raft.peers.peers import PeerNode, speaks_for_member
 from quorum.raft.requests.origins import incarnation_above
 from quorum.raft.requests.requests import ChangeRequest
 
 log = logging.getLogger("quorate.raft")
 
-#: between two ticks while no leader is known, or leadership is being handed over
-TICK_INTERVAL_MS = 10.0
-#: share of the heartbeat interval between two ticks otherwise; the core's deadline may ask for an earlier one
-STEADY_TICK_SHARE = 0.4
 SAME_LIMITS_REMEDY = "give all members the same raft.batch_bytes_max and limits.frame_bytes_max"
 #: how long one turn of the loop goes on carrying out one Ready after the other
 TURN_MS_MAX = 5.0
@@ -70,106 +66,78 @@ TURN_MS_MAX = 5.0
 Arguments = TypeVarTuple("Arguments")
 
 
-class Engine(SyncObjHost):
+class Engine:
     """One node of the replicated log."""
+
+    _application: Application
+    _exchange: SnapshotExchange
 
     def __init__(
         self,
         core: Raft,
         transport: MemberTransport,
-        journal: JournalSink,
+        journal: JournalWriter,
         runtime: Runtime,
         *,
         node_id: int,
         peer_ids: Iterable[int],
         applied_index: int,
-        election_timeout_ms: tuple[int, int],
+        election_timeout_max_ms: int,
         heartbeat_interval_ms: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """Join core and transport; nothing runs before `start`.
 
         Args:
-            core: the decider, restored from journal and snapshot.
-            transport: carries messages between members; its callbacks become this engine's.
+            core: restored from journal and snapshot.
+            transport: its callbacks are to call this engine's methods.
             journal: makes persists durable.
             runtime: clock and event loop.
             node_id: this node's id.
             peer_ids: the other members as far as known at the start.
             applied_index: last index that the restored state covers.
-            election_timeout_ms: lower and upper bound.
-            heartbeat_interval_ms: also how often touched sessions are reported.
-            on_failure: told once, with the story, when the engine stopped itself.
+            election_timeout_max_ms: for how long a leader that is not heard counts as heard.
+            heartbeat_interval_ms: between a leader's heartbeats.
+            on_failure: called once, with the story, when the engine stopped itself.
         """
-        refuse_foreign_library(type(self))
         self.node_id = node_id
         self._core = core
         self._journal = journal
         self._runtime = runtime
-        self._peer_transport = transport
+        self._transport = transport
         self._on_failure = on_failure
-        self._application: Application | None = None
-        self._exchange: SnapshotExchange | None = None
-        self._election_timeout_max_ms = election_timeout_ms[1]
-        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._election_timeout_max_ms = election_timeout_max_ms
         self.soft_state = SoftState(Role.FOLLOWER, core.status().term, 0, 0, "")
-        #: ids of the other members in the latest configuration, ascending
-        self._peers = tuple(sorted(peer_ids))
         self.applied_index = applied_index
         #: True on a leader that applied the first entry of its own term and hands leadership to nobody
         self.accepts_proposals = False
-        self._connected: dict[int, PeerNode] = {}
-        self._named = frozenset(self._peers)
-        #: ids of the links that the log asks for
-        self._linked: set[int] = set()
-        #: {node id: monotonic ms until when it is known to have heard this node in the current term}
-        self._contacts: dict[int, float] = {}
-        #: {index: [(term, callback)]} of proposals that asked for their fate
-        self._waiting: dict[int, list[tuple[int, Callable[[int | None, int], None]]]] = {}
+        self._links = MemberLinks(transport, peer_ids)
+        self._contacts = Contacts()
+        #: {index: [(term, callback)]} of entries whose fate somebody waits for
+        self._waiting: dict[int, list[tuple[int, Callable[[bool], None]]]] = {}
         self._undurable = Undurable()
         self._pump_scheduled = False
-        self._timer: TimerHandle | None = None
-        #: when the next tick is due
-        self._tick_ms = runtime.monotonic_ms()
+        self._ticker = Ticker(runtime, heartbeat_interval_ms)
         self.failure: BaseException | None = None
         self._stopped = False
-        self._join_syncobj(transport, election_timeout_ms)
-
-    def _join_syncobj(self, transport: MemberTransport, election_timeout_ms: tuple[int, int]) -> None:
-        """Let SyncObj take the transport, and then take its callbacks for ourselves."""
-        conf = library_settings(election_timeout_ms, self._heartbeat_interval_ms)
-        peers = [PeerNode(peer) for peer in self._peers]
-        super().__init__(PeerNode(self.node_id), peers, conf=conf, transport=transport)
-        for word in ("status", "add", "remove", "set_version", "transfer"):
-            transport.setOnUtilityMessageCallback(word, None)
-        transport.setOnNodeConnectedCallback(self._on_connected)
-        transport.setOnNodeDisconnectedCallback(self._on_disconnected)
-        transport.setOnMessageReceivedCallback(self._on_message)
-        transport.setOnChunkReceivedCallback(self._on_chunk)
-        transport.setOnReadonlyNodeConnectedCallback(None)
-        transport.setOnReadonlyNodeDisconnectedCallback(None)
 
     # --- life -------------------------------------------------------------------------------------
 
     def attach(self, application: Application, exchange: SnapshotExchange) -> None:
-        """Set what stands on top; once, before `start`."""
+        """Set what stands on top; once, before anything arrives."""
         self._application = application
         self._exchange = exchange
 
-    def start(self) -> None:
-        """Begin to tick."""
-        self._arm_timer(self._runtime.monotonic_ms())
+    def start(self, tick: Callable[[], object]) -> None:
+        """Begin to tick: `tick` is called when a tick is due, and is to end in this engine's."""
+        self._ticker.start(tick)
+        self._arm_ticker(self._runtime.monotonic_ms())
         self._schedule_pump()
 
     def stop(self) -> None:
-        """Stop ticking and listening to the transport; what is not durable stays unacknowledged."""
+        """Stop ticking and hearing the transport; what is not durable stays unacknowledged."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._peer_transport.setOnMessageReceivedCallback(None)
-        self._peer_transport.setOnChunkReceivedCallback(None)
-        self._peer_transport.setOnNodeConnectedCallback(None)
-        self._peer_transport.setOnNodeDisconnectedCallback(None)
+        self._ticker.stop()
 
     def fail(self, error: BaseException) -> None:
         """Stop this node: going on could break a promise. The first story is kept."""
@@ -205,19 +173,11 @@ class Engine(SyncObjHost):
         for index in [index for index in self._waiting if index <= applied_index]:
             del self._waiting[index]
 
-    def halt(self, reason: str) -> None:
-        """The disk is full: the core acknowledges nothing until `resume`."""
-        self.step(Halt(reason))
-
-    def resume(self) -> None:
-        """The disk takes writes again."""
-        self.step(Resume())
-
     def propose(self, kind: EntryKind, payload: bytes) -> int:
-        """Append an entry to this leader's log, stamped now.
+        """Append an entry to this leader's log, stamped now, and return its index.
 
-        Returns:
-            Its log index. It is committed only if `Application.apply` sees it.
+        It is committed only if `Application.apply` sees it. NotLeaderError and ProposalRefusedError are
+        definite: nothing was appended.
         """
         try:
             index = self._core.propose(kind, payload, self._runtime.wall_ms())
@@ -247,62 +207,46 @@ class Engine(SyncObjHost):
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        if not self._stopped:
-            self._onTick()
-
-    def _arm_timer(self, now_ms: float) -> None:
-        """Ask for the next tick: when the core has something to do, or in the usual time if that is sooner.
-
-        One that is due earlier, or overdue because this process stood still, stays as it is.
-        """
-        unsettled = not self.soft_state.leader_id or self.soft_state.transfer_target
-        usual_ms = TICK_INTERVAL_MS if unsettled else STEADY_TICK_SHARE * self._heartbeat_interval_ms
-        tick_ms = now_ms + max(1.0, min(usual_ms, self._core.deadline_ms - now_ms))
-        if self._timer is not None:
-            if self._tick_ms <= tick_ms:
-                return
-            self._timer.cancel()
-        self._tick_ms = tick_ms
-        self._timer = self._runtime.call_later(tick_ms - now_ms, self._on_timer)
-
-    def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: ARG002, N802, N803 - SyncObj's name
-        """Take one tick; SyncObj's own polling loop is not used, so `timeToWait` does nothing."""
+    def tick(self) -> None:
+        """Take one tick."""
         now_ms = self._runtime.monotonic_ms()
-        late_ms = now_ms - self._tick_ms
+        stall_ms = self._ticker.stall_ms(now_ms)
         self.step(Tick(self._runtime.wall_ms(), self._undurable.age_ms(now_ms)))
         if not self._stopped:
-            self._arm_timer(now_ms)
-        if self._application is not None and not self._stopped:
-            self._guard(
-                "tick",
-                self._application.tick,
-                now_ms,
-                late_ms if late_ms > self._heartbeat_interval_ms else 0.0,
-            )
+            self._arm_ticker(now_ms)
+            self._guard("tick", self._application.tick, now_ms, stall_ms)
 
-    def _on_connected(self, node: PeerNode) -> None:
-        self._connected[node.node_id] = node
-        self.step(PeerUp(node.node_id))
-        if self._application is not None:
+    def _arm_ticker(self, now_ms: float) -> None:
+        settled = bool(self.soft_state.leader_id) and not self.soft_state.transfer_target
+        self._ticker.arm(now_ms, settled=settled, deadline_ms=self._core.deadline_ms)
+
+    def peer_connected(self, node: PeerNode) -> None:
+        """A link to a member is up (called by the transport)."""
+        if not self._stopped:
+            self._links.connected[node.node_id] = node
+            self.step(PeerUp(node.node_id))
             self._guard("peer_connected", self._application.peer_connected, node.node_id)
 
-    def _on_disconnected(self, node: PeerNode) -> None:
-        self._connected.pop(node.node_id, None)
-        self.step(PeerDown(node.node_id))
+    def peer_disconnected(self, node: PeerNode) -> None:
+        """A link to a member ended (called by the transport)."""
+        if not self._stopped:
+            self._links.connected.pop(node.node_id, None)
+            self.step(PeerDown(node.node_id))
 
-    def _on_message(self, node: PeerNode, message: Message | ShellMessage) -> None:
+    def receive(self, node: PeerNode, message: Message | ShellMessage) -> None:
+        """Take a message from a member as its connection proved it (called by the transport)."""
+        if self._stopped:
+            return
         counts = not self.leads or speaks_for_member(self.configuration, node)
         if isinstance(message, ShellMessage):
             # What an operator asks does not depend on whether the asked node's disk counts.
             heard = (counts or isinstance(message, ChangeRequest)) and message.term == self.term
-            if heard and self._application is not None:
+            if heard:
                 self._guard("receive", self._application.receive, message)
-        else:
-            self.step(Receive(message, node.incarnation))
-        if counts and message.term == self.term:
-            self._note_contact(message)
+            return
+        self.step(Receive(message, node.incarnation))
+        if isinstance(message, Heartbeat | HeartbeatReply) and counts and message.term == self.term:
+            self._contacts.hear(message, leads=self.leads, now_ms=self._runtime.monotonic_ms())
 
     def guarded(self, what: str, call: Callable[[*Arguments], None]) -> Callable[[*Arguments], None]:
         """Return a callback for the event loop in which an exception stops the node with its story."""
@@ -325,9 +269,9 @@ class Engine(SyncObjHost):
         if self._pump_scheduled:
             self._pump()
         else:
-            self._peer_transport.flush()
+            self._transport.flush()
 
-    def _on_chunk(self) -> None:
+    def chunk_received(self) -> None:
         """A peer's chunk of messages is taken: answer it as one, and at once if it lets something be applied.
 
         A leader waits for the end of the loop's turn otherwise: what several peers forward becomes one group.
@@ -360,19 +304,16 @@ class Engine(SyncObjHost):
                     # A long log is applied in many turns, so that heartbeats are answered in between.
                     self._schedule_pump()
                     break
-            if applied and self._application is not None:
+            if applied:
                 self._application.turn_ended()
             # In this order: what was sent is on its way during the fsync.
-            self._peer_transport.flush()
+            self._transport.flush()
             self._journal.flush_turn()
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"after applied index {self.applied_index}"))
 
     def _carry_out(self, ready: Ready, now_ms: float) -> bool:
         """Do what a Ready asks in the order of its contract; True if something was applied."""
-        application, exchange = self._application, self._exchange
-        assert application is not None
-        assert exchange is not None
         if ready.configuration is not None:
             self._take_configuration(ready.configuration)
         if ready.persist is not None:
@@ -385,28 +326,25 @@ class Engine(SyncObjHost):
         if ready.persist is not None:
             # New entries go out before anything is applied; a mere advance of the commit index waits for the
             # replies of this turn.
-            self._peer_transport.flush()
+            self._transport.flush()
         if ready.soft_state is not None:
             self._take_soft_state(ready.soft_state)
         for entry in ready.committed:
-            self._apply(application, entry)
+            self._apply(entry)
         if ready.snapshot_reads or ready.snapshot_releases or ready.snapshot_writes or ready.snapshot_aborts:
-            exchange.carry_out(ready)
+            self._exchange.carry_out(ready)
         return bool(ready.committed)
 
-    def _apply(self, application: Application, entry: Entry) -> None:
+    def _apply(self, entry: Entry) -> None:
         try:
-            application.apply(entry)
+            self._application.apply(entry)
         except Exception as error:
             what = f"applying entry {entry.index} ({entry.kind!r}, term {entry.term}) failed"
             raise NodeStoppedError.during(what, error) from error
         self.applied_index = entry.index
         if entry.index in self._waiting:
             for term, callback in self._waiting.pop(entry.index):
-                known = term == entry.term
-                callback(
-                    entry.index if known else None, FAIL_REASON.SUCCESS if known else FAIL_REASON.DISCARDED
-                )
+                callback(term == entry.term)
 
     def _on_durable(self, seq: int) -> None:
         """An fsync covers this persist: what waited for it may leave in this very turn."""
@@ -414,19 +352,14 @@ class Engine(SyncObjHost):
         self.step(Persisted(seq))
 
     def _transmit(self, receiver: int, message: Message | ShellMessage) -> None:
-        node = self._connected.get(receiver)
+        node = self._links.connected.get(receiver)
         if node is not None:
-            self._peer_transport.send(node, message)
+            self._transport.send(node, message)
 
     def _take_soft_state(self, soft_state: SoftState) -> None:
         previous, self.soft_state = self.soft_state, soft_state
-        if previous.term != soft_state.term:
-            self._contacts.clear()
-        if previous.leader_id != soft_state.leader_id or not self._contacts:
-            # A new leader grants every session its full timeout; one that is found again grants nothing.
-            followed = (soft_state.leader_id,) if soft_state.leader_id else ()
-            for node_id in self._peers if soft_state.role is Role.LEADER else followed:
-                self._contacts.setdefault(node_id, self._runtime.monotonic_ms())
+        now_ms = self._runtime.monotonic_ms()
+        self._contacts.role_changed(previous, soft_state, self._links.peers, now_ms)
         log.info(
             "became %s in term %d (leader: %s, last index %d, applied %d)%s",
             soft_state.role.value,
@@ -437,27 +370,16 @@ class Engine(SyncObjHost):
             f", halted: {soft_state.halted}" if soft_state.halted else "",
         )
         # While no leader is known ticks are closer.
-        self._arm_timer(self._runtime.monotonic_ms())
+        self._arm_ticker(now_ms)
         if soft_state.leader_id:
-            self._drop_links()
-        if self._application is not None:
-            self._application.leadership_changed(soft_state)
+            self._links.drop_others(self._core.linked_members())
+        self._application.leadership_changed(soft_state)
 
     def _take_configuration(self, configuration: Configuration) -> None:
-        self._peers = configuration.peer_ids(self.node_id)
-        for node_id, address in self._core.linked_members().items():
-            if address:
-                self._peer_transport.addNode(PeerNode(node_id, address))
-        self._drop_links()
-
-    def _drop_links(self) -> None:
-        """Close links that neither the log nor [members] asks for; an old log does not know who leads now."""
-        links = set(self._core.linked_members())
-        kept = links | (self._named - self._linked)
-        for node_id in sorted((self._linked | self._connected.keys()) - kept):
-            self._connected.pop(node_id, None)
-            self._peer_transport.dropNode(PeerNode(node_id))
-        self._linked = links
+        self._links.peers = configuration.peer_ids(self.node_id)
+        members = self._core.linked_members()
+        self._links.add(members)
+        self._links.drop_others(members)
 
     # --- what the shell above asks ----------------------------------------------------------------
 
@@ -478,7 +400,94 @@ class Engine(SyncObjHost):
 
     def peer_ids(self) -> list[int]:
         """The other members, ascending."""
-        return list(self._peers)
+        return list(self._links.peers)
+
+    def voter_ids(self) -> tuple[int, ...]:
+        """The voters of the latest configuration; before there is one, everybody that is known."""
+        configuration = self.configuration
+        return (self.node_id, *self._links.peers) if configuration is None else tuple(configuration.voters)
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The latest configuration in the log, committed or not; None before the founding."""
+        return self._core.configuration
+
+    @property
+    def configuration_index(self) -> int:
+        """Log index of the latest configuration, committed or not."""
+        return self._core.status().configuration_index
+
+    def status(self) -> Status:
+        """What the core is at."""
+        return self._core.status()
+
+    def is_connected(self, node_id: int) -> bool:
+        """Tell whether the link to a member is up."""
+        return node_id in self._links.connected
+
+    def followers(self) -> tuple[int, int]:
+        """Return how many other members are connected to this leader, and how many have all commits."""
+        status = self._core.status()
+        connected = [peer for peer in status.peers if peer.node_id in self._links.connected]
+        return len(connected), sum(peer.match_index >= status.commit_index for peer in connected)
+
+    @property
+    def heard_by_leader_ms(self) -> float:
+        """Until when, by this node's clock, the current leader is known to have heard it; -inf: no leader."""
+        return self._contacts.heard_ms(self.soft_state.leader_id)
+
+    def contact_age_ms(self) -> float:
+        """Milliseconds since a current leader was heard; on the leader, since it last heard a majority."""
+        now_ms = self._runtime.monotonic_ms()
+        if not self.leads:
+            return now_ms - self.heard_by_leader_ms
+        return now_ms - self._contacts.majority_heard_ms(self.voter_ids(), self.node_id, now_ms)
+
+    def hears_leader(self) -> bool:
+        """Tell whether a leader is known and was heard within the longest election timeout."""
+        return self.contact_age_ms() <= self._election_timeout_max_ms
+
+    def known_index(self) -> int | None:
+        """Return the highest commit index that it heard of; None without a leader, or while installing."""
+        return self._core.known_index if self.hears_leader() else None
+
+    def undurable_ms(self) -> float:
+        """Milliseconds for which the oldest group waits for this node's disk; 0.0 if all is durable."""
+        # A look at the clock costs more than the usual answer.
+        return 0.0 if self._undurable.idle else self._undurable.age_ms(self._runtime.monotonic_ms())
+
+    def transfer(self, node_id: int | None) -> bool:
+        """Begin to hand leadership to a voter (None: the furthest in contact); tell whether it was begun."""
+        try:
+            self.begin_transfer(node_id)
+        except core_errors.TransferError as error:
+            log.warning("leadership stays here: %s", error)
+            return False
+        return True
+
+    def begin_transfer(self, node_id: int | None) -> None:
+        """Begin to hand leadership to a voter; a TransferError changed nothing."""
+        self._core.step(Transfer(node_id), self._runtime.monotonic_ms())
+        self._schedule_pump()
+
+    def change_members(self, change: MembershipChange) -> int:
+        """Append a change of members to this leader's log and return its index; see the core's."""
+        index = self._core.change_members(change)
+        self._schedule_pump()
+        return index
+
+    def confirm(self) -> int:
+        """Append a no-op, whose commit shows that the members are as this log says; return its index."""
+        index = self._core.confirm()
+        self._schedule_pump()
+        return index
+
+    def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
+        """Call back once, when an entry was applied at `index`: whether it was that of `term`.
+
+        Never, if a snapshot covers the index first.
+        """
+        self._waiting.setdefault(index, []).append((term, callback))
 
 
 def _story(error: BaseException, where: str) -> BaseException:

@@ -139,7 +139,7 @@ class SnapshotReader:
         return self._file.path
 
     def bodies(self) -> Iterator[bytes]:
-        """Return the bodies of all chunks, in order, each checked before; the footer is checked at the end."""
+        """Return the bodies of all chunks, in order, each checked; the footer is checked at the end."""
         chunks = 0
         while True:
             start = self._offset

@@ -256,7 +256,7 @@ RULES: Final = (
         "a forwarded batch counts only in the term for which it was sent",
         (
             Edit(
-                "quorum.raft.engine.engine:Engine._on_message",
+                "quorum.raft.engine.engine:Engine.receive",
                 "(counts or isinstance(message, ChangeRequest)) and message.term == self.term",
                 "counts or isinstance(message, ChangeRequest)",
             ),

@@ -251,7 +251,7 @@ RULES: Final = (
         (
             Edit(
                 "quorum.node.member:QuorumMember._on_disk_full",
-                "self.engine.halt(str(error))",
+                "self.engine.step(Halt(str(error)))",
                 "pass",
             ),
         ),
