@@ -168,14 +168,7 @@ class NodeReplica:
         identities: list[list[str]] | None,
         commands: list[list[Any]],
     ) -> bool:
-        """Take a run: consecutive writes of one connection with no read between them.
-
-        Its outcome comes to `Frontend.run_applied` once this node applied it, or to `Frontend.lost` if it
-        never will be known. Runs of one connection keep their order.
-
-        Returns:
-            False if it is refused, because no entry could hold it; nothing happened then.
-        """
+        """Take a run; see ReplicaView."""
         return self.batches.submit(connection, [session_id, nonce, identities, commands])
 
     def saturated(self) -> bool:

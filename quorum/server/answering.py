@@ -19,7 +19,7 @@ import sys
 from collections import deque
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from quorum.core.codes import OK, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
 from quorum.core.machine import CONFIG_PATH
@@ -62,27 +62,17 @@ _AUTH: Final = int(OpCode.AUTH)
 UNDECODABLE: Final = -(1 << 32)
 
 
-class Run:
+class Run(NamedTuple):
     """Consecutive writes whose outcome is awaited."""
 
-    __slots__ = ("auth_entries", "op", "started_ms", "sync_path", "xids")
-
-    def __init__(
-        self,
-        xids: list[int],
-        op: int,
-        started_ms: float,
-        auth_entries: int = 0,
-        sync_path: str | None = None,
-    ) -> None:
-        self.xids = xids
-        #: the operation of the last of them
-        self.op = op
-        self.started_ms = started_ms
-        #: how many entries "auth" stand in their access lists
-        self.auth_entries = auth_entries
-        #: the path to repeat in the reply, if this is a sync (which is always alone)
-        self.sync_path = sync_path
+    xids: list[int]
+    #: the operation of the last of them
+    op: int
+    started_ms: float
+    #: how many entries "auth" stand in their access lists
+    auth_entries: int = 0
+    #: the path to repeat in the reply, if this is a sync (which is always alone)
+    sync_path: str | None = None
 
 
 #: what waits behind a run: (xid, operation, its decoded body, its weight)

@@ -38,8 +38,7 @@ from quorum.server.options import ServerOptions
 from quorum.server.phases import Phase
 from quorum.server.replica_view import ReplicaView
 from quorum.server.shedding import ClientShedder
-from quorum.server.stream import ClientStream
-from quorum.server.turn import Turn
+from quorum.server.stream import ClientStream, Turn
 from quorum.wire.replies import encode_watch_event
 
 log = logging.getLogger("quorate.server")

@@ -1,9 +1,9 @@
 """The bytes of a client connection: received pieces put together, queued frames written, both within bounds.
 
 Knows lengths and buffers, nothing of requests. What is queued leaves in one write per turn of the event
-loop. A peer that does not read its replies is not read either; one that lets more than outbound_bytes_max
-pile up is dropped, never skipped. What all connections hold together is bounded by shedding.py. Soft state
-only.
+loop; `Turn` keeps what a turn leaves to be done. A peer that does not read its replies is not read either;
+one that lets more than outbound_bytes_max pile up is dropped, never skipped. What all connections hold
+together is bounded by shedding.py. Soft state only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, cast
 
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
@@ -19,7 +20,6 @@ from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.phases import Phase
 from quorum.server.shedding import ClientShedder
-from quorum.server.turn import Turn
 
 log = logging.getLogger("quorate.server")
 
@@ -28,18 +28,6 @@ WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 WRITE_LOW_WATER_BYTES: Final = 256 * 1024
 _FINISHED: Final = Phase.FINISHED
 _CLOSED: Final = Phase.CLOSED
-
-
-class StreamHost(Protocol):
-    """What all connections of a node share, as the byte side of one sees it."""
-
-    options: ServerOptions
-    counters: Counters
-    #: the bounds of all connections together
-    shedder: ClientShedder
-    turn: Turn
-    #: {byte side whose peer does not keep up with what it is sent: bytes that waited when last looked at}
-    blocked: dict[ClientStream, int]
 
 
 class Owner(Protocol):
@@ -61,6 +49,99 @@ class Owner(Protocol):
 
     def lost(self) -> None:
         """Nothing that is awaited can be answered."""
+
+
+class Turn:
+    """The turn that is under way."""
+
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], now_ms: Callable[[], float]
+    ) -> None:
+        """Begin with nothing to do; `call_soon` runs a function in a later turn."""
+        #: with something queued
+        self.dirty: dict[ClientStream, None] = {}
+        #: to be closed at the end of the turn
+        self.closing: dict[ClientStream, None] = {}
+        #: connections that may read on at the end of the turn
+        self.resuming: dict[Owner, None] = {}
+        #: connections that wait until the node is no longer saturated
+        self.held: dict[Owner, None] = {}
+        self._proceeding: set[Owner] = set()
+        #: {connection with a long answer: what writes its next piece}, the next one first
+        self._speaking: dict[Owner, Callable[[], None]] = {}
+        self.call_soon = call_soon
+        self._now_ms = now_ms
+        self._began_ms: float | None = None
+
+    def ms(self) -> float:
+        """The clock at the first outcome of this turn."""
+        if self._began_ms is None:
+            self._began_ms = self._now_ms()
+        return self._began_ms
+
+    def proceed_soon(self, connection: Owner) -> None:
+        """Let a connection read on in a later turn, once however often this was asked for until then."""
+        if connection not in self._proceeding:
+            self._proceeding.add(connection)
+            self.call_soon(partial(self._proceed, connection))
+
+    def _proceed(self, connection: Owner) -> None:
+        self._proceeding.discard(connection)
+        connection.proceed()
+
+    def speak_soon(self, connection: Owner, speak: Callable[[], None]) -> None:
+        """Let a connection write on in a later turn: one a turn, by the order in which they ask."""
+        if not self._speaking:
+            self.call_soon(self._speak)
+        self._speaking.setdefault(connection, speak)
+
+    def _speak(self) -> None:
+        if self._speaking:
+            connection = next(iter(self._speaking))
+            speak = self._speaking.pop(connection)
+            if self._speaking:
+                self.call_soon(self._speak)
+            speak()
+
+    def end(self, saturated: Callable[[], bool]) -> None:
+        """Read on where that is possible again, write what is queued, close what is finished."""
+        self._began_ms = None
+        if self.held and not saturated():
+            self.resuming.update(self.held)
+            self.held.clear()
+        if self.resuming:
+            resuming = list(self.resuming)
+            self.resuming.clear()
+            for connection in resuming:
+                connection.proceed()
+        for stream in self.dirty:
+            stream.flush()
+        self.dirty.clear()
+        if self.closing:
+            # A reply that leaves may cost others their connections.
+            closing = list(self.closing)
+            self.closing.clear()
+            for stream in closing:
+                stream.close()
+
+    def forget(self, connection: Owner, stream: ClientStream) -> None:
+        """A connection is gone."""
+        for waiting in (self.resuming, self.held, self._speaking):
+            waiting.pop(connection, None)
+        for written in (self.dirty, self.closing):
+            written.pop(stream, None)
+
+
+class StreamHost(Protocol):
+    """What all connections of a node share, as the byte side of one sees it."""
+
+    options: ServerOptions
+    counters: Counters
+    #: the bounds of all connections together
+    shedder: ClientShedder
+    turn: Turn
+    #: {byte side whose peer does not keep up with what it is sent: bytes that waited when last looked at}
+    blocked: dict[ClientStream, int]
 
 
 class ClientStream(asyncio.Protocol):
