@@ -55,9 +55,7 @@ ANY_MAX = {"broker/server": 20}
 ATTRIBUTES_MAX = {"quorum": 20, "controller": 15, "broker": 15, "pipeline": 15}
 #: classes that still have more
 LARGE_CLASSES = {
-    "quorum.node.snapshotting.Snapshotter",
     "quorum.raft.core.node.Node",
-    "quorum.raft.engine.engine.Engine",
 }
 
 

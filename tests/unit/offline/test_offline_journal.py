@@ -33,7 +33,7 @@ def entry(index: int, term: int = 1, payload: bytes = b"", kind: EntryKind = Ent
 
 
 def members(index: int, cluster_id: str = CLUSTER_ID) -> Entry:
-    configuration = Configuration(cluster_id, {1: Member("h:1", "")}, {}, ())
+    configuration = Configuration(cluster_id, {1: Member("h:1", "0" * 32)}, {}, ())
     return entry(index, 1, configuration.to_payload(), EntryKind.MEMBERS)
 
 
