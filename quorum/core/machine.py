@@ -7,8 +7,7 @@ the open entry. It knows no clock: stamps, terms and indexes come with the entri
 
 Zxids: one per create of any kind, delete, setData, setACL, multi, createSession, closeSession (failed ones
 too), effective expiry, effective deletion of a container or TTL node and change of members; none for attach,
-sync, register, no-op, fenced or unknown commands and void proposals.
-Source: architecture ("Life of a write", "Forwarding", "Sessions and clocks", the decision on zxids).
+sync, register, no-op, answers, fenced or unknown commands and void proposals.
 """
 
 from __future__ import annotations
@@ -259,8 +258,8 @@ class StateMachine:
             index: log index of the entry, one above the last.
             term: the entry's term.
             stamp_ms: the leader's wall clock.
-            proposals: a list of ["expire", session_id, nonce, judged_index], to end a session, and ["reap",
-                path, czxid], to delete a container or TTL node.
+            proposals: a list of ["expire", session_id, nonce, judged_index], to end a session, ["reap", path,
+                czxid], to delete a container or TTL node, and ["answer", …], which changes nothing.
 
         Returns:
             A result per proposal; of a void one an error, without a zxid of its own: SESSION_EXPIRED (the
@@ -276,11 +275,7 @@ class StateMachine:
         return results
 
     def apply_noop(self, index: int, term: int, stamp_ms: int) -> None:
-        """Apply an entry that changes nothing.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
-        """
+        """Apply an entry that changes nothing; ValueError if it does not follow the one before."""
         self._open(index, term, stamp_ms)
         self._close()
 
@@ -439,6 +434,8 @@ class StateMachine:
                 return self._expire(arguments)
             case ["reap", *arguments]:
                 return self._reap(arguments)
+            case ["answer", *_]:
+                return self._answer(OK)
             case _:
                 return self._answer(BAD_ARGUMENTS)
 

@@ -8,8 +8,6 @@ is the machine; it changes only in `apply` and `install`. Sockets, frames and fi
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
 the front end answers the reads that wait behind the first, so a read sees every write before it on its
 connection and none behind it.
-
-Source: architecture, "Life of a write", "Sessions and clocks".
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ from quorum.raft.core.messages import Role, SoftState
 from quorum.raft.datadir.founding import parse_founding
 from quorum.raft.engine.contracts import ShellMessage
 from quorum.raft.engine.engine import Engine
-from quorum.raft.requests.administration import Administration, Told
+from quorum.raft.requests.administration import Administration, Asked, Told
 from quorum.raft.requests.origin_shell import Forwarder
 from quorum.raft.requests.origins import Batch, DigestDifference, DigestNotice, SessionTouches
-from quorum.raft.requests.payloads import BATCH_FORMAT, BATCH_HEAD, CONTROL_FORMAT, fields_of
-from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, LeaderRequest
+from quorum.raft.requests.payloads import BATCH_FORMAT, BATCH_HEAD, CONTROL_FORMAT, REQUEST_FORMAT, fields_of
+from quorum.raft.requests.requests import Action, LeaderRequest
 from quorum.server.connection import ClientConnection
 from quorum.server.frontend import Frontend
 from quorum.server.sessions import SessionTracker
@@ -120,16 +118,16 @@ class NodeReplica:
         #: what operators ask of the cluster through this node
         self.administration = Administration(
             engine,
-            self.configuration,
+            self._forwarder,
             lambda: config_version(self.machine),
-            first_request_id=incarnation << 32,
             deadline_ms=forward_deadline_ms,
         )
         self.digests = DigestCheck(engine, machine)
         self._batch_bytes_max = batch_bytes_max
         self._run_bytes_max = entry_bytes_max - BATCH_HEAD_BYTES_MAX
         self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+        self._packer = msgpack.Packer(use_bin_type=True, autoreset=True)
+        self._pack = self._packer.pack
         self._open_runs: list[bytes] = []
         self._open_tokens: list[ClientConnection] = []
         self._open_bytes = 0
@@ -243,7 +241,7 @@ class NodeReplica:
         forwarder = self._forwarder
         head = self._pack([BATCH_FORMAT, self._engine.node_id, forwarder.incarnation, forwarder.next_number])
         # An array of five: the four of `head` (without its own header byte), then the array of runs.
-        payload = b"".join((b"\x95", head[1:], _array_header(len(runs)), *runs))
+        payload = b"".join((b"\x95", head[1:], self._packer.pack_array_header(len(runs)), *runs))
         tokens = tuple(self._open_tokens)
         self._open_runs = []
         self._open_tokens = []
@@ -268,6 +266,7 @@ class NodeReplica:
         elif kind == EntryKind.CONTROL:
             (proposals,) = fields_of(kind, payload)
             self._frontend.observe_results(self.machine.apply_control(index, term, stamp_ms, proposals))
+            self.administration.answers_applied(proposals)
         elif kind == EntryKind.REGISTER:
             node_id, incarnation = fields_of(kind, payload)
             self.machine.apply_register(index, term, stamp_ms, node_id, incarnation)
@@ -282,7 +281,10 @@ class NodeReplica:
     def _apply_batch(self, index: int, term: int, stamp_ms: int, payload: bytes) -> None:
         if payload[:2] != BATCH_HEAD:
             fields_of(EntryKind.BATCH, payload)
-        _format, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        shape, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        if shape == REQUEST_FORMAT:
+            self._apply_request(index, term, stamp_ms, Asked(origin, incarnation, number), runs)
+            return
         frontend = self._frontend
         outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs)
         batch = None
@@ -294,6 +296,14 @@ class NodeReplica:
             return
         for token, outcome in zip(batch.tokens, outcomes, strict=True):
             frontend.run_applied(token, outcome)
+
+    def _apply_request(self, index: int, term: int, stamp_ms: int, asked: Asked, request: object) -> None:
+        """Apply an operator's request: to the machine it is a batch of one run that does nothing."""
+        if not list(self.machine.apply_batch(index, term, stamp_ms, *asked, [None])):
+            return
+        if asked.origin == self._engine.node_id:
+            self._forwarder.applied(asked.number, asked.incarnation, self._runtime.monotonic_ms())
+        self.administration.applied(asked, request, index, term)
 
     def _apply_configuration(self, entry: Entry) -> None:
         if entry.kind == EntryKind.FOUND:
@@ -341,7 +351,6 @@ class NodeReplica:
         self._frontend.installed()
         incarnation, number = machine.origins.get(self._engine.node_id, (0, 0))
         self._forwarder.installed(number, incarnation)
-        self.administration.state_installed(machine.applied_term)
         for callback in self.when_installed:
             callback(machine)
 
@@ -406,8 +415,6 @@ class NodeReplica:
                     self.sessions.touched(session_id, now_ms)
         elif isinstance(message, DigestNotice | DigestDifference):
             self.digests.receive(message, self._runtime.monotonic_ms())
-        elif isinstance(message, ChangeRequest | ChangeReply):
-            self.administration.receive(message)
         else:
             self._forwarder.receive(message)
 
@@ -483,15 +490,6 @@ class NodeReplica:
         for batch in batches:
             for token in batch.tokens:
                 self._frontend.lost(token)
-
-
-def _array_header(length: int) -> bytes:
-    """Return msgpack's header of an array."""
-    if length < 16:
-        return bytes((0x90 | length,))
-    if length < 1 << 16:
-        return b"\xdc" + length.to_bytes(2, "big")
-    return b"\xdd" + length.to_bytes(4, "big")
 
 
 def _ids(session_ids: list[int]) -> str:

@@ -33,6 +33,7 @@ from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry, EntryKind
 from quorum.raft.core.messages import HardState
 from quorum.raft.journal.format import Install, OriginIncarnation, Record, SegmentHeader
 from quorum.raft.requests.payloads import PayloadFormatError, fields_of
+from quorum.raft.requests.requests import parse_request
 
 #: {opcode: (name, names of the fields behind the opcode)}
 _COMMANDS: Final[dict[object, tuple[str, tuple[str, ...]]]] = {
@@ -125,13 +126,11 @@ def public_configuration(plain: object) -> Plain:
 
 def _describe_batch(batch: list[Any], *, values: bool) -> Plain:
     origin, incarnation, number, runs = batch
-    described: Plain = {
-        "origin": origin,
-        "origin_incarnation": incarnation,
-        "number": number,
-        "runs": len(runs),
-        "commands": sum(len(commands) for _, _, _, commands in runs),
-    }
+    described: Plain = {"origin": origin, "origin_incarnation": incarnation, "number": number}
+    request = parse_request(runs)
+    if request is not None:
+        return {**described, "request": {**request._asdict(), "action": request.action.name.lower()}}
+    described |= {"runs": len(runs), "commands": sum(len(commands) for _, _, _, commands in runs)}
     if values:
         described["content"] = [
             {"session_id": f"0x{session_id:x}", "commands": [describe_command(each) for each in commands]}

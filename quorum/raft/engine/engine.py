@@ -55,7 +55,6 @@ from quorum.raft.engine.undurable import Undurable
 from quorum.raft.journal.format import OriginIncarnation, Record
 from quorum.raft.peers.peers import PeerNode, speaks_for_member
 from quorum.raft.requests.origins import incarnation_above
-from quorum.raft.requests.requests import ChangeRequest
 
 log = logging.getLogger("quorate.raft")
 
@@ -304,9 +303,7 @@ class Engine(SyncObjHost):
     def _on_message(self, node: PeerNode, message: Message | ShellMessage) -> None:
         counts = not self.leads or speaks_for_member(self.configuration, node)
         if isinstance(message, ShellMessage):
-            # What an operator asks does not depend on whether the asked node's disk counts.
-            heard = (counts or isinstance(message, ChangeRequest)) and message.term == self.term
-            if heard and self._application is not None:
+            if counts and message.term == self.term and self._application is not None:
                 self._guard("receive", self._application.receive, message)
         else:
             self.step(Receive(message, node.incarnation))

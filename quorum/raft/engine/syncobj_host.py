@@ -272,16 +272,6 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         self._schedule_pump()
         return index
 
-    def confirm(self) -> int:
-        """Append a no-op, whose commit shows that the members are as this log says; returns its index.
-
-        Raises:
-            NotLeaderError, MembershipBusyError: the core's; definite, nothing changed.
-        """
-        index = self._core.confirm()
-        self._schedule_pump()
-        return index
-
     @property
     def configuration(self) -> Configuration | None:
         """The latest configuration in the log, committed or not; None before the founding."""
@@ -301,13 +291,6 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         status = self._core.status()
         connected = [peer for peer in status.peers if peer.node_id in self._connected]
         return len(connected), sum(peer.match_index >= status.commit_index for peer in connected)
-
-    def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
-        """Call back once, when an entry was applied at `index`: whether it was that of `term`.
-
-        Never, if a snapshot covers the index first.
-        """
-        self._wait_for(index, term, lambda _, reason: callback(reason == FAIL_REASON.SUCCESS))
 
     def _wait_for(self, index: int, term: int, callback: Callable[[int | None, int], None]) -> None:
         self._waiting.setdefault(index, []).append((term, callback))

@@ -256,8 +256,8 @@ RULES: Final = (
         (
             Edit(
                 "quorum.raft.engine.engine:Engine._on_message",
-                "(counts or isinstance(message, ChangeRequest)) and message.term == self.term",
-                "counts or isinstance(message, ChangeRequest)",
+                "if counts and message.term == self.term and self._application",
+                "if counts and self._application",
             ),
         ),
         guard="the number alone decides whether a batch is let into the log",

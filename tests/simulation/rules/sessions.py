@@ -109,8 +109,8 @@ RULES: Final = (
         (
             Edit(
                 f"{_REPLICA}._report",
-                "if touched:",
-                "if False:",
+                "elif touched := self.sessions",
+                "elif False and self.sessions",
             ),
         ),
     ),
