@@ -495,8 +495,8 @@ def test_the_only_voter_cannot_go_and_the_command_says_what_to_do(action: str) -
         error, remedy = ended.stderr.splitlines()
         assert error == f"error: node 1 cannot be {action.rstrip('e')}ed: it is the only voter"
         assert remedy.startswith("remedy: add another one first")
-        # The refusal is in the log.
-        assert members(lone, 1) == {1: {**before, "match_index": before["match_index"] + 1}}
+        # The request and its refusal are in the log.
+        assert members(lone, 1) == {1: {**before, "match_index": before["match_index"] + 2}}
 
 
 def test_a_voter_that_is_added_again_is_not_called_a_learner() -> None:
