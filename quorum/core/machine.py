@@ -4,6 +4,10 @@ It decides which session may write (attachment and incarnations), which command 
 every command, and the two digests of an entry. It is total: whatever a command holds, the outcome is a
 result; an exception means that the caller broke the order of entries. Everything in it is hard state but the
 context of the open entry. It knows no clock: stamps, terms and indexes come with the entries.
+
+Zxids: one per create of any kind, delete, setData, setACL, multi, createSession, closeSession (failed ones
+too), effective expiry, effective deletion of a container or TTL node and change of members; none for attach,
+sync, register, no-op, answers, fenced or unknown commands and void proposals.
 """
 
 from __future__ import annotations
@@ -237,8 +241,8 @@ class StateMachine:
             index: log index of the entry, one above the last.
             term: the entry's term.
             stamp_ms: the leader's wall clock.
-            proposals: a list of ["expire", session_id, nonce, judged_index], to end a session, and ["reap",
-                path, czxid], to delete a container or TTL node.
+            proposals: a list of ["expire", session_id, nonce, judged_index], to end a session, ["reap", path,
+                czxid], to delete a container or TTL node, and ["answer", …], which changes nothing.
 
         Returns:
             A result per proposal; of a void one an error, without a zxid of its own: SESSION_EXPIRED (the
@@ -410,6 +414,8 @@ class StateMachine:
                 return self._expire(arguments)
             case ["reap", *arguments]:
                 return self._reap(arguments)
+            case ["answer", *_]:
+                return self._answer(OK)
             case _:
                 return self._answer(BAD_ARGUMENTS)
 

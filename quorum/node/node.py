@@ -37,13 +37,12 @@ from quorum.raft.peers.codec import RAFT_MESSAGE_TYPES, Codec
 from quorum.raft.peers.peers import TransportOptions
 from quorum.raft.peers.transport import PeerTransport
 from quorum.raft.requests.origins import FORWARDING_MESSAGE_TYPES
-from quorum.raft.requests.requests import REQUEST_MESSAGE_TYPES
 from quorum.server.listener import ClientListener
 
 log = logging.getLogger("quorate.node")
 
 #: everything that members say to each other
-MESSAGE_TYPES = {**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES, **REQUEST_MESSAGE_TYPES}
+MESSAGE_TYPES = {**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES}
 #: folder of the change log in the data directory
 CHANGELOG_NAME = "changelog"
 #: how long a stopping leader waits for another one to take over

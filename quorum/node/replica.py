@@ -7,8 +7,6 @@ state is the machine; it changes only in `apply` and `install`. It knows its cli
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
 the front end answers the reads that wait behind the first, so a read sees every write before it on its
 connection and none behind it.
-
-Source: architecture, "Life of a write", "Sessions and clocks".
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ from quorum.raft.core.messages import Role, SoftState
 from quorum.raft.datadir.founding import parse_founding
 from quorum.raft.engine.contracts import ShellMessage
 from quorum.raft.engine.engine import Engine
-from quorum.raft.requests.administration import Administration, Told
+from quorum.raft.requests.administration import Administration, Asked, Told
 from quorum.raft.requests.origins import DigestDifference, DigestNotice, SessionTouches
-from quorum.raft.requests.payloads import BATCH_HEAD, fields_of
-from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, LeaderRequest
+from quorum.raft.requests.payloads import BATCH_HEAD, REQUEST_FORMAT, fields_of
+from quorum.raft.requests.requests import Action, LeaderRequest
 
 log = logging.getLogger("quorate.replica")
 
@@ -134,9 +132,8 @@ class NodeReplica:
         #: what operators ask of the cluster through this node
         self.administration = Administration(
             engine,
-            self.configuration,
+            self.batches.forwarder,
             lambda: config_version(self.machine),
-            first_request_id=incarnation << 32,
             deadline_ms=forward_deadline_ms,
         )
         self.digests = DigestCheck(engine, machine)
@@ -214,6 +211,7 @@ class NodeReplica:
         elif kind == EntryKind.CONTROL:
             (proposals,) = fields_of(kind, payload)
             self._clients.observe_results(self.machine.apply_control(index, term, stamp_ms, proposals))
+            self.administration.answers_applied(proposals)
         elif kind == EntryKind.REGISTER:
             node_id, incarnation = fields_of(kind, payload)
             self.machine.apply_register(index, term, stamp_ms, node_id, incarnation)
@@ -228,7 +226,10 @@ class NodeReplica:
     def _apply_batch(self, index: int, term: int, stamp_ms: int, payload: bytes) -> None:
         if payload[:2] != BATCH_HEAD:
             fields_of(EntryKind.BATCH, payload)
-        _format, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        shape, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        if shape == REQUEST_FORMAT:
+            self._apply_request(index, term, stamp_ms, Asked(origin, incarnation, number), runs)
+            return
         clients = self._clients
         outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs)
         batch = None
@@ -240,6 +241,14 @@ class NodeReplica:
             return
         for token, outcome in zip(batch.tokens, outcomes, strict=True):
             clients.run_applied(token, outcome)
+
+    def _apply_request(self, index: int, term: int, stamp_ms: int, asked: Asked, request: object) -> None:
+        """Apply an operator's request: to the machine it is a batch of one run that does nothing."""
+        if not list(self.machine.apply_batch(index, term, stamp_ms, *asked, [None])):
+            return
+        if asked.origin == self._engine.node_id:
+            self.batches.forwarder.applied(asked.number, asked.incarnation, self._runtime.monotonic_ms())
+        self.administration.applied(asked, request, index, term)
 
     def _apply_configuration(self, entry: Entry) -> None:
         if entry.kind == EntryKind.FOUND:
@@ -287,7 +296,6 @@ class NodeReplica:
         self._clients.installed()
         incarnation, number = machine.origins.get(self._engine.node_id, (0, 0))
         self.batches.forwarder.installed(number, incarnation)
-        self.administration.state_installed(machine.applied_term)
         for callback in self.when_installed:
             callback(machine)
 
@@ -346,8 +354,6 @@ class NodeReplica:
             self._expiry.receive(message)
         elif isinstance(message, DigestNotice | DigestDifference):
             self.digests.receive(message, self._runtime.monotonic_ms())
-        elif isinstance(message, ChangeRequest | ChangeReply):
-            self.administration.receive(message)
         else:
             self.batches.forwarder.receive(message)
 

@@ -14,6 +14,7 @@ import msgpack
 
 from quorum.core.machine import StateMachine
 from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.requests.payloads import REQUEST_FORMAT
 
 INVARIANT = "forwarding"
 EXPIRY = "I11"
@@ -65,14 +66,19 @@ class Origins:
         return None
 
     def _take_batch(self, entry: Entry) -> None:
-        _, origin, incarnation, number, runs = msgpack.unpackb(entry.payload, raw=False, strict_map_key=False)
+        shape, origin, incarnation, number, runs = msgpack.unpackb(
+            entry.payload, raw=False, strict_map_key=False
+        )
         if self._known.get(origin) == (incarnation, number - 1):
             self._known[origin] = incarnation, number
-            for session_id, nonce, _, _ in runs:
+            for session_id, nonce, _, _ in () if shape == REQUEST_FORMAT else runs:
                 self._wrote[session_id, origin, nonce] = entry.index
 
     def _judge_expiries(self, entry: Entry, machine: StateMachine) -> str:
-        for _, session_id, _, judged_index in msgpack.unpackb(entry.payload)[1]:
+        for what, *arguments in msgpack.unpackb(entry.payload)[1]:
+            if what != "expire":
+                continue
+            session_id, _, judged_index = arguments
             attached = self._attached.get(session_id)
             wrote = 0 if attached is None else self._wrote.get((session_id, *attached), 0)
             if wrote > judged_index and session_id not in machine.sessions:

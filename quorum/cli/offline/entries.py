@@ -32,6 +32,7 @@ from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry, EntryKind
 from quorum.raft.core.messages import HardState
 from quorum.raft.journal.format import Install, OriginIncarnation, Record, SegmentHeader
 from quorum.raft.requests.payloads import PayloadFormatError, fields_of
+from quorum.raft.requests.requests import parse_request
 
 #: {opcode: (name, names of the fields behind the opcode)}
 _COMMANDS: Final[dict[object, tuple[str, tuple[str, ...]]]] = {
@@ -119,10 +120,11 @@ def public_configuration(plain: object) -> Plain:
 
 def _describe_batch(batch: list[Any]) -> Plain:
     origin, incarnation, number, runs = batch
-    return {
-        "origin": origin,
-        "origin_incarnation": incarnation,
-        "number": number,
+    described: Plain = {"origin": origin, "origin_incarnation": incarnation, "number": number}
+    request = parse_request(runs)
+    if request is not None:
+        return {**described, "request": {**request._asdict(), "action": request.action.name.lower()}}
+    return described | {
         "content": [
             {"session_id": f"0x{session_id:x}", "commands": [describe_command(each) for each in commands]}
             for session_id, _nonce, _identities, commands in runs

@@ -365,14 +365,6 @@ class Raft:
         """
         return membership.change_members(self._node, change)
 
-    def confirm(self) -> int:
-        """Append a no-op, to learn whether the members in this node's log are those of the cluster.
-
-        Returns:
-            The index of the no-op; once that is committed, they were so after the call.
-        """
-        return membership.confirm(self._node)
-
     # --- work
 
     def ready(self) -> Ready | None:

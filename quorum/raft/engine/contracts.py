@@ -20,7 +20,6 @@ from quorum.raft.requests.origins import (
     RegisterOrigin,
     SessionTouches,
 )
-from quorum.raft.requests.requests import ChangeReply, ChangeRequest
 
 #: messages between nodes that are not the core's
 ShellMessage = (
@@ -31,8 +30,6 @@ ShellMessage = (
     | SessionTouches
     | DigestDifference
     | DigestNotice
-    | ChangeRequest
-    | ChangeReply
 )
 
 

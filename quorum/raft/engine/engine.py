@@ -55,7 +55,6 @@ from quorum.raft.journal.format import OriginIncarnation, Record
 from quorum.raft.journal.writer import JournalWriter
 from quorum.raft.peers.peers import PeerNode, speaks_for_member
 from quorum.raft.requests.origins import incarnation_above
-from quorum.raft.requests.requests import ChangeRequest
 
 log = logging.getLogger("quorate.raft")
 
@@ -239,9 +238,7 @@ class Engine:
             return
         counts = not self.leads or speaks_for_member(self.configuration, node)
         if isinstance(message, ShellMessage):
-            # What an operator asks does not depend on whether the asked node's disk counts.
-            heard = (counts or isinstance(message, ChangeRequest)) and message.term == self.term
-            if heard:
+            if counts and message.term == self.term:
                 self._guard("receive", self._application.receive, message)
             return
         self.step(Receive(message, node.incarnation))
@@ -473,12 +470,6 @@ class Engine:
     def change_members(self, change: MembershipChange) -> int:
         """Append a change of members to this leader's log and return its index; see the core's."""
         index = self._core.change_members(change)
-        self._schedule_pump()
-        return index
-
-    def confirm(self) -> int:
-        """Append a no-op, whose commit shows that the members are as this log says; return its index."""
-        index = self._core.confirm()
         self._schedule_pump()
         return index
 

@@ -24,16 +24,19 @@ from quorum.raft.core.entry import EntryKind
 
 #: 1: [format, origin, incarnation, number, runs], with every command of release 0.1
 BATCH_FORMAT: Final = 1
-#: 1: [format, proposals] to expire sessions; 2: also to reap containers and nodes with a TTL
-CONTROL_FORMAT: Final = 2
+#: the same with an operator's request in place of the runs
+REQUEST_FORMAT: Final = 2
+#: 1: [format, proposals] to expire sessions; 2: also to reap containers and nodes with a TTL; 3: also to
+#: answer operators' requests
+CONTROL_FORMAT: Final = 3
 #: 1: [format, node id, origin incarnation]
 REGISTER_FORMAT: Final = 1
 
-#: How a batch of this version's format begins: a list of five, whose first value is the format.
+#: How a batch of clients begins: a list of five, whose first value is the format.
 BATCH_HEAD: Final = bytes((0x95, BATCH_FORMAT))
 
 _KNOWN: Final = {
-    EntryKind.BATCH: BATCH_FORMAT,
+    EntryKind.BATCH: REQUEST_FORMAT,
     EntryKind.CONTROL: CONTROL_FORMAT,
     EntryKind.REGISTER: REGISTER_FORMAT,
 }

@@ -1,24 +1,20 @@
-"""What operators ask of a cluster, and the two messages between the node that was asked and the leader.
+"""What operators ask of a cluster, and how it is answered, as both stand in the log.
 
 Decides the shapes only: who may ask is the admin port's and the client port's, what is refused is the
 leader's (quorum/raft/core), who waits for what is administration.py's. No state.
 
-A message counts only in the term that it names, so a request is judged at most once by each leader, and never
-by a later one.
-
-Source: architecture, "HTTP on the admin port"; raft, "Identity and membership".
+Source: ARCHITECTURE.md, "Life of a change of members"; docs/consensus.md, "Membership".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from quorum.errors import (
     ChangeBusyError,
     ChangeRefusedError,
-    NoLeaderError,
     OutcomeUnknownError,
     QuorateError,
     StaleConfigurationError,
@@ -27,7 +23,7 @@ from quorum.errors import (
 
 
 class Action(IntEnum):
-    """What is asked for. The numbers are on the wire: never reuse one."""
+    """What is asked for. The numbers are in the log: never reuse one."""
 
     ADD = 1  #: let a node join, as a learner that becomes a voter once it has caught up
     REPLACE = 2  #: retire a member's incarnation: its disk is lost
@@ -47,51 +43,34 @@ class LeaderRequest(NamedTuple):
     force: bool = False  #: of REPLACE: also a disk that is in use, or the last but one that votes
 
 
-class Outcome(IntEnum):
-    """What the leader says to a request. The numbers are on the wire: never reuse one."""
+def parse_request(plain: object) -> LeaderRequest | None:
+    """Return the request that a batch holds in place of runs; None if it is none."""
+    match plain:
+        case [
+            1 | 2 | 3 | 4 as action,
+            int(node_id),
+            str(address),
+            int() | None as config_version,
+            str(incarnation),
+            bool(force),
+        ]:
+            return LeaderRequest(Action(action), node_id, address, config_version, incarnation, force)
+        case _:
+            return None
 
-    ACCEPTED = 1  #: it is so once the entry at ``log_index`` is committed, or the hand-over was begun
+
+class Outcome(IntEnum):
+    """What the leader says to a request. The numbers are in the log: never reuse one."""
+
+    ACCEPTED = 1
     REFUSED = 2
     NOT_A_MEMBER = 3
     OTHER_VERSION = 4
     BUSY = 5
-    NOT_LEADING = 6
-    NOT_TAKEN = 7  #: the hand-over was begun and given up: the node did not take over in time
+    NOT_TAKEN = 6  #: the hand-over was begun and given up: the node did not take over in time
 
 
-class ChangeRequest(NamedTuple):
-    """A request on its way from the node that was asked to the leader."""
-
-    term: int
-    sender: int
-    receiver: int
-    request_id: int  #: never used twice by one node, also not in another life of it
-    action: Action
-    node_id: int
-    address: str
-    config_version: int | None
-    incarnation: str
-    force: bool
-
-
-class ChangeReply(NamedTuple):
-    """The leader's answer."""
-
-    term: int
-    sender: int
-    receiver: int
-    request_id: int  #: of the request that is answered
-    outcome: Outcome
-    log_index: int  #: of the entry whose commit makes the answer true; 0: none, as of a hand-over that began
-    entry_term: int  #: term of the entry at ``log_index``; 0 if there is none
-    problem: str  #: why not; empty if accepted
-    remedy: str
-
-
-#: Tags of these messages on the wire; never reuse one.
-REQUEST_MESSAGE_TYPES: Final[Mapping[int, type[Any]]] = {40: ChangeRequest, 41: ChangeReply}
-
-_ERRORS: Final[Mapping[Outcome, type[QuorateError]]] = {
+_ERRORS: Final[Mapping[int, type[QuorateError]]] = {
     Outcome.REFUSED: ChangeRefusedError,
     Outcome.NOT_A_MEMBER: UnknownMemberError,
     Outcome.OTHER_VERSION: StaleConfigurationError,
@@ -100,24 +79,15 @@ _ERRORS: Final[Mapping[Outcome, type[QuorateError]]] = {
 }
 
 
-class LeaderDecision(NamedTuple):
-    """What a leader decided about a request."""
+class Answer(NamedTuple):
+    """The end of a request: what its leader wrote into the log behind the change, if it made one."""
 
     outcome: Outcome
-    log_index: int = 0
-    entry_term: int = 0
+    log_index: int = 0  #: of the entry that makes it so, below the answer's own
     problem: str = ""
     remedy: str = ""
 
     def result(self) -> int | QuorateError:
-        """Return what is told once the entry at `log_index` is applied: that index, or why it is not done."""
-        return self.log_index if self.outcome is Outcome.ACCEPTED else self.error()
-
-    def error(self) -> QuorateError:
-        """Return why it is not done as an error; definite, nothing changed, but for NOT_TAKEN."""
+        """Return the index, or why it is not done: definite, nothing changed, but for NOT_TAKEN."""
         kind = _ERRORS.get(self.outcome)
-        if kind is None:
-            return NoLeaderError(
-                self.problem or "the node that was asked does not lead any more", self.remedy
-            )
-        return kind(self.problem, self.remedy)
+        return self.log_index if kind is None else kind(self.problem, self.remedy)

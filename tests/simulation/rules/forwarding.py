@@ -257,8 +257,8 @@ RULES: Final = (
         (
             Edit(
                 "quorum.raft.engine.engine:Engine.receive",
-                "(counts or isinstance(message, ChangeRequest)) and message.term == self.term",
-                "counts or isinstance(message, ChangeRequest)",
+                "if counts and message.term == self.term:",
+                "if counts:",
             ),
         ),
         guard="the number alone decides whether a batch is let into the log",

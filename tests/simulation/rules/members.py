@@ -7,7 +7,6 @@ from typing import Final
 from tests.simulation.rules.edits import Edit
 from tests.simulation.rules.rule import Rule
 
-_ADMINISTRATION = "quorum.raft.requests.administration:Administration"
 _ELECTIONS = "quorum.raft.core.elections"
 _FOUNDING = "quorum.raft.core.founding"
 _MEMBERSHIP = "quorum.raft.core.membership"
@@ -121,18 +120,6 @@ RULES: Final = (
                 "quorum.raft.core.configuration:Configuration.names",
                 "return incarnation in self.retired or any",
                 "return any",
-            ),
-        ),
-    ),
-    Rule(
-        "who-is-no-member-is-told-once-that-is-committed",
-        "guarantees.md, Members; consensus.md, Repetitions",
-        "a removal is refused because its node is no member only once a no-op shows that it is none",
-        (
-            Edit(
-                f"{_ADMINISTRATION}._decide",
-                "return self._once_confirmed(absent) if action is Action.REMOVE else absent",
-                "return absent",
             ),
         ),
     ),

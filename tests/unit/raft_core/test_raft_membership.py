@@ -196,18 +196,22 @@ def test_a_repeated_addition_changes_nothing_and_proves_that_this_node_still_lea
     assert latest(solo) == wanted
 
 
+#: what is so already is answered with a no-op
+THERE = AddMember(1, "127.0.0.1:7001")
+
+
 def test_only_a_leader_that_stays_confirms_what_it_believes() -> None:
     with pytest.raises(NotLeaderError):
-        Solo([1]).raft.confirm()
+        Solo([1]).raft.change_members(THERE)
     solo = leader()
-    index = solo.raft.confirm()
+    index = solo.raft.change_members(THERE)
     solo.drain()
     assert solo.raft.status().commit_index == index - 1
     acked(solo, 2)
     assert solo.raft.status().commit_index == index
     solo.step(Transfer(2))
     with pytest.raises(MembershipBusyError, match="handed over to node 2"):
-        solo.raft.confirm()
+        solo.raft.change_members(THERE)
 
 
 # --- what is refused
