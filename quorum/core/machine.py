@@ -4,6 +4,10 @@ It decides which session may write (attachment and incarnations), which command 
 every command, and the two digests of an entry. It is total: whatever a command holds, the outcome is a
 result; an exception means that the caller broke the order of entries. Everything in it is hard state but the
 context of the open entry. It knows no clock: stamps, terms and indexes come with the entries.
+
+Zxids: one per create of any kind, delete, setData, setACL, multi, createSession, closeSession (failed ones
+too), effective expiry, effective deletion of a container or TTL node and change of members; none for attach,
+sync, register, no-op, fenced or unknown commands and void proposals.
 """
 
 from __future__ import annotations
