@@ -7,6 +7,8 @@ state is the machine; it changes only in `apply` and `install`. It knows its cli
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
 the front end answers the reads that wait behind the first, so a read sees every write before it on its
 connection and none behind it.
+
+Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

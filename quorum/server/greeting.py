@@ -112,11 +112,12 @@ class Greeting:
     def deliver(self, outcome: RunOutcome) -> None:
         """Act on the outcome of a handshake."""
         host, connection, request = self._host, self._connection, self._request
-        result = outcome.results[0]
-        if result.events is not None:
-            host.fire(result.zxid, result.events)
+        for result in outcome.results:
+            if result.events is not None:
+                host.fire(result.zxid, result.events)
         if request is None or connection.phase is not Phase.BINDING:
             return
+        result = outcome.results[0]
         if result.err == SESSION_EXPIRED:
             address = connection.stream.address
             log.info("refused to resume session 0x%x for %s: it is over", request.session_id, address)
