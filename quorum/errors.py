@@ -82,6 +82,8 @@ _ROWS = (
 
 #: ZooKeeper's codes by number: the only place that says what a code means for a caller.
 CODES: dict[int, CodeRow] = {row.code: row for row in _ROWS}
+#: {name: number}
+CODE_NUMBERS: dict[str, int] = {row.name: row.code for row in _ROWS}
 
 
 def describe_code(code: int) -> CodeRow:
@@ -182,12 +184,6 @@ class DataDirError(QuorateError):
     fault = Fault.OPERATOR
 
 
-class DiskFullError(DataDirError):
-    """A disk without room for what a data directory must take up; the same may succeed once there is room."""
-
-    retriable = True
-
-
 #: What an operating system says of a disk without room, or of a user without quota.
 FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 #: What it says when this process, or the whole machine, has too many files open: no disk is at fault.
@@ -197,14 +193,13 @@ PASSING_ERRNOS = FULL_DISK_ERRNOS + NO_FILES_ERRNOS
 
 
 def refused_by_disk(message: str, remedy: str, error: BaseException) -> DataDirError:
-    """Return the error of a data directory that the disk refused: a DiskFullError if it lacks room.
+    """Return the error of a data directory that the disk refused.
 
     Where this user may not use the file, the remedy says that instead.
     """
     if isinstance(error, PermissionError):
         remedy = "start the node as the user who may use that, or change its owner or mode"
-    full = isinstance(error, DiskFullError) or getattr(error, "errno", None) in FULL_DISK_ERRNOS
-    return (DiskFullError if full else DataDirError)(message, remedy)
+    return DataDirError(message, remedy)
 
 
 def remedy_for_os(error: OSError) -> str:
@@ -308,17 +303,6 @@ class OutcomeUnknownError(QuorateError):
 class SnapshotNotTakenError(QuorateError):
     """A snapshot that somebody asked for and that is not taken; what was written of it does not count."""
 
-
-class SnapshotBusyError(SnapshotNotTakenError):
-    """One that cannot be taken now; the same request may succeed in a moment, or once there is room."""
-
-    retriable = True
-
-
-class SnapshotUnderWayError(OutcomeUnknownError):
-    """One that was not finished by the deadline of who asked for it; it goes on."""
-
-    fault = Fault.NODE
     retriable = True
 
 
@@ -345,7 +329,7 @@ class NodeStoppedError(QuorateError):
         return cls(story, "keep its log and its data directory for a report; the other nodes go on")
 
     @classmethod
-    def during(cls, what: str, failure: Exception) -> NodeStoppedError:
+    def during(cls, what: str, failure: BaseException) -> NodeStoppedError:
         """Tell what could not be done; the remedy is the failure's own, where it has one."""
         if isinstance(failure, QuorateError) and failure.remedy:
             return cls(f"{what}: {failure.message}", failure.remedy)

@@ -48,14 +48,7 @@ def add_actions(
 
 
 def run_action(arguments: argparse.Namespace) -> int:
-    """Ask brokers and print; returns the exit code.
-
-    Raises:
-        UsageError: an argument or a file has not its form, or the extra is not installed.
-        NoBrokerAnswersError: no broker can be reached, nothing was sent; it names them.
-        BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
-        QuorateError: what an argument names does not exist, or is not as the action needs it.
-    """
+    """Ask brokers and print; returns the exit code."""
     require_extra()
     from broker.client.partition_admin import PartitionAdminClient
 

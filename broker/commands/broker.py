@@ -55,11 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0 after a clean stop.
-
-    Raises:
-        UsageError: the extra is not installed.
-        ConfigError: before anything is started.
-        NodeStoppedError: the broker stopped itself; with its story.
     """
     require_extra()
     import uvloop
@@ -77,11 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def require_extra() -> None:
-    """Refuse to run where what brokers need is not installed.
-
-    Raises:
-        UsageError: names the command that installs it.
-    """
+    """Refuse to run where what brokers need is not installed."""
     missing = [name for name, module in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'quorate[brokers]'")

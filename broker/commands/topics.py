@@ -176,11 +176,7 @@ async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
 
 
 def _refuse_missing(names: Sequence[str], found: Mapping[str, TopicMetadata]) -> None:
-    """Refuse names of topics that brokers do not know.
-
-    Raises:
-        QuorateError, BrokerRequestError: names the first.
-    """
+    """Refuse names of topics that brokers do not know."""
     from broker.client import BrokerRequestError
     from controller.wire.codes import ErrorCode
 
@@ -244,11 +240,7 @@ def _lay_out(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _done(what: str, result: TopicResult) -> TopicResult:
-    """Return a result that is good.
-
-    Raises:
-        BrokerRequestError: the brokers refused.
-    """
+    """Return a result that is good."""
     from broker.client import BrokerRequestError
 
     if result.error_code:

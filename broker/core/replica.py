@@ -205,9 +205,6 @@ class ReplicaMachine:
             happened: the input.
             log: this replica's, as it is now.
             now_ms: monotonic.
-
-        Raises:
-            IllegalMoveError: a completion of an effect that was never asked for; nothing is changed.
         """
         inputs = self._inputs
         inputs.append(happened)

@@ -39,11 +39,7 @@ def read_checkpoint(path: str) -> dict[PartitionKey, int] | None:
 
 
 def parse_checkpoint(content: bytes) -> dict[PartitionKey, int]:
-    """Read such a file.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read such a file."""
     version, count, *lines = content.decode("ascii").splitlines()
     found: dict[PartitionKey, int] = {}
     for line in lines:

@@ -119,13 +119,6 @@ class LogDirectory:
             cluster_id: as in /cluster/id.
             settings_of: topic → its settings.
             open_files_max: descriptors that the logs may hold at a time.
-
-        Raises:
-            DataDirInUseError: another process holds it.
-            ForeignLogDirectoryError: of another broker or cluster.
-            DamagedLogDirectoryError: its own files are not readable as such.
-            DataDirError: the directory cannot be made or locked.
-            LogStorageError: the disk refuses, or a log in it is damaged.
         """
         path, disk = str(path), OsDisk()
         try:
@@ -189,9 +182,6 @@ class LogDirectory:
         """Open a log as after a crash, in a thread: it ends where it is damaged, and is shortened before.
 
         Nothing uses the log meanwhile, and it has settled.
-
-        Raises:
-            LogStorageError: the disk refuses.
         """
         self.logs[key].abandon()
         self.shortened.setdefault(key, self.high_watermarks.get(key, 0))
@@ -248,11 +238,7 @@ class LogDirectory:
             sync_folder(self.path)
 
     def note_shortened(self, keys: Iterable[PartitionKey]) -> None:
-        """Note that logs may lack what they had acknowledged, in any thread; durable on return.
-
-        Raises:
-            LogStorageError: the disk refuses.
-        """
+        """Note that logs may lack what they had acknowledged, in any thread; durable on return."""
         with self._noting:
             if new := [key for key in keys if key not in self.shortened]:
                 self.shortened.update((key, self.high_watermarks.get(key, 0)) for key in new)
@@ -270,11 +256,7 @@ class LogDirectory:
         self._adopted[key] = self.flusher.submit(replace)
 
     def forget_shortened(self, broker_id: int, cluster_id: str) -> None:
-        """Go on under another incarnation, which no ISR knows, in place of naming shortened logs.
-
-        Raises:
-            LogStorageError: the disk refuses.
-        """
+        """Go on under another incarnation, which no ISR knows, in place of naming shortened logs."""
         self.incarnation = renew(self.path, broker_id, cluster_id)
         self.shortened.clear()
         self.begin_shortened().result()
@@ -291,11 +273,7 @@ class LogDirectory:
         return self._shortened_written
 
     def create(self, key: PartitionKey, topic_id: uuid.UUID | None, settings: TopicSettings) -> PartitionLog:
-        """Make the log of a partition that has none here; durable with its first records.
-
-        Raises:
-            LogStorageError: the disk refuses, or there is such a log.
-        """
+        """Make the log of a partition that has none here; durable with its first records."""
         folder = self._folder(key)
         with disk_errors(folder):
             Path(folder).mkdir(_FOLDER_MODE)
@@ -315,20 +293,11 @@ class LogDirectory:
         """Remove a log: its name at once, its files when there is time. It must have settled.
 
         After a power cut it may be there again; its topic id says then that nobody wants it.
-
-        Raises:
-            KeyError: there is no such log.
-            LogStorageError: the disk refuses.
         """
         self.flusher.remove_folder(self._rename(key, _DELETE))
 
     def set_aside(self, key: PartitionKey) -> None:
-        """Take a log out that no topic claims, for a week, in case that is a mistake.
-
-        Raises:
-            KeyError: there is no such log.
-            LogStorageError: the disk refuses.
-        """
+        """Take a log out that no topic claims, for a week, in case that is a mistake."""
         log.warning("%s-%d is set aside as %s", *key, self._rename(key, STRAY))
         self._remove_old_strays()
 
@@ -374,10 +343,6 @@ class LogDirectory:
         Args:
             clean: close; else abandon.
             hang_ms: a disk that does not answer for so long has failed.
-
-        Raises:
-            LogStorageError: the disk refuses; the end is not clean then. Where it does not even answer, the
-                directory stays locked until the process ends.
         """
         threads = DiskThreads(1, "quorate-log-close")
         work = threads.run(self.close if clean else self.abandon)
@@ -393,11 +358,7 @@ class LogDirectory:
         work.result()
 
     def close(self) -> None:
-        """Make every log durable, note a clean end, and let go of the directory.
-
-        Raises:
-            LogStorageError: the disk refuses; the end is not clean then, and the directory is free.
-        """
+        """Make every log durable, note a clean end, and let go of the directory."""
         try:
             jobs = [job for each in self.logs.values() if (job := each.closing_job()) is not None]
             for done in [self.flusher.submit(job.steps) for job in jobs]:

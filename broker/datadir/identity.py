@@ -36,11 +36,6 @@ def claim(path: str, broker_id: int, cluster_id: str) -> str:
 
     Returns:
         Its incarnation: 32 hex digits.
-
-    Raises:
-        ForeignLogDirectoryError: of another broker or cluster, or not a log directory.
-        DamagedLogDirectoryError: meta.properties cannot be read as such.
-        LogStorageError: the disk refuses.
     """
     found = _read(path)
     if found is None:
@@ -79,11 +74,7 @@ def _has_folders(path: str) -> bool:
 
 
 def renew(path: str, broker_id: int, cluster_id: str) -> str:
-    """Draw an incarnation for a directory that is this broker's from now on, and return it.
-
-    Raises:
-        LogStorageError: the disk refuses.
-    """
+    """Draw an incarnation for a directory that is this broker's from now on, and return it."""
     incarnation = uuid.uuid4().hex
     values = (_VERSION, str(broker_id), cluster_id, incarnation)
     lines = "".join(f"{key}={value}\n" for key, value in zip(_KEYS, values, strict=True))

@@ -40,11 +40,7 @@ def read_metadata(folder: str) -> uuid.UUID | None:
 
 
 def parse_metadata(content: bytes) -> uuid.UUID:
-    """Read such a file.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read such a file."""
     parts = [line.partition(": ") for line in content.decode("ascii").splitlines()]
     rows = {name: value for name, _, value in parts}
     if rows.get("version") != "0" or "topic_id" not in rows:

@@ -36,11 +36,7 @@ class GroupStore:
         self._client = client
 
     async def load(self) -> GroupsLoaded:
-        """Read every group and every offset.
-
-        Raises:
-            ClientError: the quorum cannot be asked.
-        """
+        """Read every group and every offset."""
         # This server may lag behind the election.
         await self._client.sync(paths.GROUPS)
         groups: list[StoredGroup] = []
@@ -65,12 +61,7 @@ class GroupStore:
             return error.message
 
     async def read(self, group_id: str) -> FoundGroup | None:
-        """Read one group, behind all that this session has written; None: there is none.
-
-        Raises:
-            MetadataDecodeError: a value is malformed, or a chunk is not there.
-            ClientError: the quorum cannot be asked.
-        """
+        """Read one group, behind all that this session has written; None: there is none."""
         await self._client.sync(paths.GROUPS)
         return await self._read(group_id)
 

@@ -72,11 +72,7 @@ class GroupsTerm:
     # -- life ------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
-        """Load every group, then serve; returns why the term is over.
-
-        Raises:
-            ClientError: the session is over, or the quorum refused.
-        """
+        """Load every group, then serve; returns why the term is over."""
         try:
             self._step(self._clock_tick())
             self._step(await self._store.load())
@@ -203,11 +199,7 @@ class GroupsTerm:
     # -- requests --------------------------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Return when requests are served.
-
-        Raises:
-            NotCoordinatorError: the term is over.
-        """
+        """Return when requests are served."""
         await self._loaded.wait()
         while self._is_doubtful(clock_ms()) and not self._over.is_set():
             await self._ticked.wait()
@@ -215,11 +207,7 @@ class GroupsTerm:
             raise NotCoordinatorError
 
     def group(self, group_id: str) -> GroupSlot | None:
-        """Return a group, or None.
-
-        Raises:
-            GroupRefusedError: no group can have this name, or its record is left alone.
-        """
+        """Return a group, or None."""
         found = self.machine.find(group_id)
         if isinstance(found, GroupRefusal):
             raise GroupRefusedError(*found)
@@ -231,9 +219,6 @@ class GroupsTerm:
         Args:
             request: of a member or an administrator.
             kind: of its outcome.
-
-        Raises:
-            GroupRefusedError: an error in place of an answer of the group's.
         """
         if isinstance(request, inputs.JoinGroup | inputs.ConsumerHeartbeat):
             await self._learn_topics(request)

@@ -38,11 +38,7 @@ PATTERN_MEMORY_MAX: Final = 1024 * 1024
 
 @functools.lru_cache(maxsize=1_000)
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a whole name matches a pattern.
-
-    Raises:
-        GroupRefusedError: it is no regular expression of RE2's.
-    """
+    """Return what tells whether a whole name matches a pattern."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_MEMORY_MAX
@@ -98,11 +94,7 @@ class GroupTopics:
         self._seen_changes = self._listed_changes = -1
 
     def lacks(self, names: Collection[str], pattern: str | None) -> bool:
-        """Say whether some of what a member subscribes to has to be looked up.
-
-        Raises:
-            GroupRefusedError: the pattern is malformed.
-        """
+        """Say whether some of what a member subscribes to has to be looked up."""
         if pattern and pattern not in self.catalog.matched:
             matcher(pattern)
             return True
@@ -110,11 +102,7 @@ class GroupTopics:
         return any(name not in self._names and (changed or name in self.existing) for name in names)
 
     async def look_up(self, names: Collection[str], pattern: str | None) -> None:
-        """Look up what a member subscribes to and no other one does.
-
-        Raises:
-            ClientError: the quorum cannot be asked.
-        """
+        """Look up what a member subscribes to and no other one does."""
         async with self._lock:
             if not self.lacks(names, pattern):
                 return
@@ -137,11 +125,7 @@ class GroupTopics:
         self._listed_changes = changes
 
     async def read(self, names: Collection[str], patterns: Collection[str]) -> None:
-        """Look up what all groups subscribe to, and what members have brought since the last time.
-
-        Raises:
-            ClientError: the quorum cannot be asked.
-        """
+        """Look up what all groups subscribe to, and what members have brought since the last time."""
         async with self._lock:
             self._seen_changes = self._view.changes
             wanted, self._new_names = self._new_names.union(names), set()
@@ -167,10 +151,6 @@ async def read_catalog(
         existing: every topic.
         names, patterns: what is looked up.
         known: topics whose records are not needed.
-
-    Raises:
-        ClientError: the quorum cannot be asked.
-        GroupRefusedError: a pattern is malformed.
     """
     tests = {pattern: matcher(pattern) for pattern in sorted(patterns)}
     ordered = sorted(existing) if tests else []

@@ -184,7 +184,6 @@ def _controller_metrics(controller: Controller | None, partitions_max: int) -> I
     found = controller.status()
     counters = found.counters
     disks = "brokers that came with another disk, and lost their places in every ISR"
-    overrun = "brokers that count as dead because they left too many entries in their queue"
     requests = "control requests sent, or entries written to queues of brokers"
     unclean = "leaders from outside the ISR: records may be lost"
     for name, documentation, value in (
@@ -192,7 +191,6 @@ def _controller_metrics(controller: Controller | None, partitions_max: int) -> I
         ("leaders_rebalanced", "leaderships that went back by themselves", counters.leaders_rebalanced),
         ("requests", requests, counters.requests_sent),
         ("disks_replaced", disks, counters.disks_replaced),
-        ("queues_overrun", overrun, counters.queues_overrun),
     ):
         yield CounterMetricFamily(f"quorate_controller_{name}", documentation, value=value)
     if not active:

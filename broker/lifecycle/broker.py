@@ -78,10 +78,6 @@ class Broker:
         """Open the data directory, register, and serve; returns when the broker is registered.
 
         Waits for the quorum as long as it takes.
-
-        Raises:
-            QuorateError: the data directory is of another broker or cluster, or in use; the id is in use; an
-                address cannot be bound. Nothing runs any more then.
         """
         self._tasks.spawn(self._loop_watch.run())
         try:
@@ -103,11 +99,7 @@ class Broker:
         self._follower = self._tasks.spawn(self._follow_sessions(session, parts))
 
     async def wait_ready(self) -> None:
-        """Return when clients are served.
-
-        Raises:
-            NodeStoppedError: the broker stopped before.
-        """
+        """Return when clients are served."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self.state.view.first, self._stopped)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -77,10 +77,6 @@ class Listeners:
         Args:
             view: what the HTTP port shows.
             sockets: bound sockets, in place of the configured addresses.
-
-        Raises:
-            AddressInUseError: another process listens at an address.
-            ConfigError: an address cannot be bound, or the file of a token cannot be read.
         """
         listen, security = self._config.listen, self._config.security
         bound = BrokerSockets(

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from broker.config.broker import BrokerConfig
 from broker.core.cluster_view import ClusterView
 from broker.datadir.directory import LogDirectory, open_in_thread
-from broker.lifecycle.state_queue import StateQueue, apply_to
+from broker.lifecycle.state_queue import StateQueue
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.parts import ReplicaParts
 from broker.replication.settings import apply_broker_settings, apply_topic_settings
@@ -50,20 +50,12 @@ class BrokerParts(NamedTuple):
     recordings: Recordings | None
 
     async def attach(self, client: Client) -> None:
-        """Follow the settings through a new session.
-
-        Raises:
-            ClientError: the session ended, or the quorum refused.
-        """
+        """Follow the settings through a new session."""
         await self.configs.attach(client)
         await self.own_configs.attach(client)
 
     async def close(self, *, clean: bool) -> None:
-        """Stop the replicas and leave the data directory; not clean: as after SIGKILL.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
+        """Stop the replicas and leave the data directory; not clean: as after SIGKILL."""
         await self.replicas.stop(clean=clean)
         await self.directory.leave(clean=clean, hang_ms=_disk_hang_ms(self.config))
         if self.recordings is not None:
@@ -84,9 +76,6 @@ async def open_parts(
     Args: as of BrokerParts, and
         on_failure: called when the broker must stop.
         register_again: called when another session must follow.
-
-    Raises:
-        QuorateError: the data directory is of another broker or cluster, or in use, or the disk refused.
     """
 
     def settings_changed(topic: str) -> None:
@@ -123,7 +112,7 @@ async def open_parts(
     own_configs = broker_configs(broker_id, own_settings_changed)
     queue = None
     if config.broker.channel == "queue":
-        queue = StateQueue(broker_id, partial(apply_to, replicas.registered), trust)
+        queue = StateQueue(broker_id, replicas.control.apply, trust)
     return BrokerParts(
         config=config,
         secrets=secrets,

@@ -55,13 +55,6 @@ async def check_peer_secret(client: Client, trust: Trust) -> None:
     Args:
         client: of the quorum.
         trust: of the secrets in the file, in its order.
-
-    Raises:
-        WrongPeerSecretError: none of them is the cluster's.
-        ForeignBrokersError: no broker of Quorate was ever there, and one of Apache Kafka is.
-        MetadataDecodeError: the check value is malformed.
-        ContendedError: others changed it in each of ROUNDS_MAX rounds.
-        ClientError: the quorum cannot be asked.
     """
     values = trust.check_values
     value = json.dumps({"version": 1, "check": values[0]}, separators=(",", ":")).encode()

@@ -68,12 +68,8 @@ class BrokerSession:
         Args:
             parts: attached to this session's client.
             addresses: what clients, brokers and people dial.
-
-        Raises:
-            BrokerIdInUseError: another broker has this id.
-            QuorateError: the session ended, or the quorum refused.
         """
-        config, client, replicas = parts.config, self.client, parts.replicas.registered
+        config, client, replicas = parts.config, self.client, parts.replicas.control
         self.lost.clear()
         client.add_listener(partial(self._state_changed, parts))
         shortened = replicas.shortened()
@@ -112,7 +108,7 @@ class BrokerSession:
         if keep_session:
             await self.client.close(keep_session=True)
         if registration is not None:
-            registration.parts.replicas.registered.detach()
+            registration.parts.replicas.control.detach()
             await registration.coordinator.stop()
             await registration.controller.stop()
         await self._tasks.stop()

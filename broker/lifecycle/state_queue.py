@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from broker.replication.registered import Registered
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     LEADER_AND_ISR,
     STOP_REPLICA,
     UPDATE_METADATA,
-    ControlRequest,
-    LeaderAndIsrRequest,
-    StopReplicaRequest,
-    UpdateMetadataRequest,
+    ControlledShutdownRequest,
+    ControllerRequest,
+    ControlResponse,
     decode_request,
+    partition_codes,
 )
 from controller.wire.codes import ErrorCode, code_name
 from controller.wire.decoding import MalformedMessageError
@@ -59,8 +58,8 @@ _API_KEYS: Final = {
 #: What ends an entry: it was applied, or comes from a former controller and never will be.
 _DONE: Final = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
 
-#: Applies a request and returns the error code of its answer.
-Apply = Callable[[ControlRequest], Awaitable[int]]
+#: Applies a request.
+Apply = Callable[[ControllerRequest], Awaitable[ControlResponse]]
 
 
 class StateQueue:
@@ -78,11 +77,7 @@ class StateQueue:
         self._due = asyncio.Event()
 
     async def watch(self, client: Client) -> None:
-        """Watch the queue through a session; before the states are read, so that no change is missed.
-
-        Raises:
-            ClientError: the session ended, or the quorum refused.
-        """
+        """Watch the queue through a session; before the states are read, so that no change is missed."""
         if client is not self._watched:
             # A new connection may have missed events; a session that is over ends run().
             client.add_listener(self._changed)
@@ -150,7 +145,13 @@ class StateQueue:
         except (MetadataDecodeError, MalformedMessageError) as error:
             log.warning("broker %d removes a malformed entry from its queue: %s", self._broker_id, error)
             return True
-        code = await self._apply(request)
+        assert not isinstance(request, ControlledShutdownRequest)
+        answer = await self._apply(request)
+        code = answer.error_code
+        if refused := [each for each in partition_codes(answer) if each != ErrorCode.NONE]:
+            # Nobody else hears of it.
+            text = "%d partitions refused an entry, the first with %s"
+            log.warning(text, len(refused), code_name(refused[0]))
         if code != ErrorCode.NONE:
             log.warning("broker %d refused %s: %s", self._broker_id, path, code_name(code))
         return code in _DONE
@@ -161,27 +162,3 @@ async def _delete(client: Client, path: str) -> None:
         await client.delete(path)
     except NoNodeError:
         return
-
-
-async def apply_to(registered: Registered, request: ControlRequest) -> int:
-    """Have a registered broker apply a request."""
-    match request:
-        case LeaderAndIsrRequest():
-            roles = await registered.leader_and_isr(request)
-            _report([each.error_code for topic in roles.topics for each in topic.partition_errors])
-            return roles.error_code
-        case StopReplicaRequest():
-            stops = await registered.stop_replica(request)
-            _report([each.error_code for each in stops.partition_errors])
-            return stops.error_code
-        case UpdateMetadataRequest():
-            return (await registered.update_metadata(request)).error_code
-        case _:
-            return ErrorCode.INVALID_REQUEST
-
-
-def _report(codes: Sequence[int]) -> None:
-    """Log what partitions refused: nobody else hears of it."""
-    refused = [code for code in codes if code != ErrorCode.NONE]
-    if refused:
-        log.warning("%d partitions refused an entry, the first with %s", len(refused), code_name(refused[0]))

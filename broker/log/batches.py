@@ -101,9 +101,6 @@ def checked_batches(records: memoryview) -> list[BatchHeader]:
 
     Returns:
         At least one header; the batches follow one another from the first byte to the last.
-
-    Raises:
-        AppendError: no batch, an older format, a torn batch, or a wrong checksum.
     """
     headers: list[BatchHeader] = []
     position, end = 0, len(records)
@@ -123,11 +120,7 @@ def whole_size(records: memoryview) -> int:
 
 
 def checked_batch(records: memoryview, position: int) -> BatchHeader:
-    """Read the header of the batch that begins at a position; the whole batch must be there, and right.
-
-    Raises:
-        AppendError: no batch, an older format, a torn batch, or a wrong checksum.
-    """
+    """Read the header of the batch that begins at a position; the whole batch must be there, and right."""
     end = len(records)
     if end - position < HEADER.size:
         # An old message set can be shorter than a header of format 2.
@@ -161,9 +154,6 @@ def check_produced(header: BatchHeader, settings: TopicSettings) -> None:
     Args:
         header: the batch's.
         settings: the topic's.
-
-    Raises:
-        AppendError: too large, no records, or of a kind that is not offered.
     """
     if header.size > settings.max_message_bytes:
         raise AppendError(

@@ -25,9 +25,6 @@ def copied_batches(
 
     Returns:
         The headers, and the bytes of each batch.
-
-    Raises:
-        AppendError: a wrong checksum, or offsets that do not continue the log.
     """
     view = memoryview(records)
     headers = checked_batches(view)

@@ -35,9 +35,6 @@ def plan_cut(segments: Sequence[Segment], version: int, offset: int, log_start_o
     """Read what is needed to cut every batch that ends at an offset or behind it; any thread may do so.
 
     Records before the log start do not count: where no others are left, nothing is.
-
-    Raises:
-        LogStorageError: the disk refuses.
     """
     log_end_offset = segments[-1].next_offset
     if offset >= log_end_offset:

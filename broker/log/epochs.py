@@ -85,11 +85,7 @@ class LeaderEpochs:
 
     @classmethod
     def parse(cls, content: bytes) -> LeaderEpochs:
-        """Read such a file.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """Read such a file."""
         version, count, *lines = content.decode("ascii").splitlines()
         entries = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines)]
         rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))

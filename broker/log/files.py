@@ -107,11 +107,7 @@ class FilePool:
             os.close(found)
 
     def read_cached(self, path: str, size: int, position: int) -> bytes:
-        """Read exactly `size` bytes of a file that is open here, without waiting for the disk.
-
-        Raises:
-            NotCachedError: the file is not open, or some of it is not in the page cache.
-        """
+        """Read exactly `size` bytes of a file that is open here, without waiting for the disk."""
         descriptor = self._open.get(path)
         if descriptor is None:
             raise NotCachedError(path)
@@ -119,11 +115,7 @@ class FilePool:
         return _read_cached(descriptor, size, position, path)
 
     def index(self, path: str) -> SparseIndex:
-        """Return the index in a file that `warm` has read.
-
-        Raises:
-            NotCachedError: it has not, or others have taken its room.
-        """
+        """Return the index in a file that `warm` has read."""
         found = self._indexes.get(path)
         if found is None:
             raise NotCachedError(path)

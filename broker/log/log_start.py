@@ -48,22 +48,14 @@ class LogStart:
 
 
 def write_log_start(folder: str, offset: int) -> None:
-    """Note where the log of a folder begins; durable on return, in any thread.
-
-    Raises:
-        LogStorageError: the disk refuses.
-    """
+    """Note where the log of a folder begins; durable on return, in any thread."""
     body = f"{_FORMAT}\n{offset}\n".encode()
     replace_file(f"{folder}/{LOG_START_NAME}", body + f"{crc32c(body):08x}\n".encode())
     sync_folder(folder)
 
 
 def read_log_start(folder: str) -> int:
-    """Return what was noted; 0: nothing.
-
-    Raises:
-        LogStorageError: the disk refuses.
-    """
+    """Return what was noted; 0: nothing."""
     path = f"{folder}/{LOG_START_NAME}"
     content = read_file(path)
     if content is None:

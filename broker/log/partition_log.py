@@ -78,9 +78,6 @@ class PartitionLog:
             unsynced: (path, content) of files that must be durable before the first record is.
             is_clean: whether the log was closed when the process before ended.
             on_shortened: called before the log is cut; what it notes must be durable on return.
-
-        Raises:
-            LogStorageError: the disk refuses.
         """
         self.key = key
         self.topic_id = topic_id
@@ -156,10 +153,6 @@ class PartitionLog:
             batch: what checked_batch_of() made of what check() returned.
             leader_epoch: this leader's.
             now_ms: the time.
-
-        Raises:
-            AppendError: not the next of its producer, or its times are out of range; definite.
-            LogStorageError: the disk refuses, indefinite.
         """
         self._look_at_disk()
         header = batch.header
@@ -181,10 +174,6 @@ class PartitionLog:
         Args:
             records: one or more whole batches, the first of which begins at this log's end.
             now_ms: the time, for the expiry of producers.
-
-        Raises:
-            AppendError: a wrong checksum, or offsets that do not continue this log; definite.
-            LogStorageError: the disk refuses, indefinite.
         """
         self._look_at_disk()
         is_empty = not self._active.size and len(self._segments) == 1
@@ -284,12 +273,6 @@ class PartitionLog:
             below: only batches that end below this offset: the high watermark for a consumer.
             at_least_one: the first batch also where it is larger than `max_bytes`.
             wait: see above.
-
-        Raises:
-            OffsetOutOfRangeError: before the log's start or behind its end.
-            DamagedSegmentError: what is there is not as it was written.
-            LogStorageError: the disk refuses.
-            NotCachedError: the disk must be read.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
@@ -302,12 +285,7 @@ class PartitionLog:
         return read_segment(segment, offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
 
     async def read_patiently(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool) -> Read:
-        """Read as read(), in a thread where the disk must be read.
-
-        Raises:
-            OffsetOutOfRangeError: before the log's start or behind its end, now or meanwhile.
-            LogStorageError: the disk refuses.
-        """
+        """Read as read(), in a thread where the disk must be read."""
         read = partial(self.read, offset, max_bytes, below=below, at_least_one=at_least_one)
         try:
             return read(wait=False)
@@ -342,9 +320,6 @@ class PartitionLog:
         """Remove all records and go on at an offset: what the leader has left begins there.
 
         On return it is so in memory; it is durable once what was begun is (`settled`).
-
-        Raises:
-            LogStorageError: the disk refuses.
         """
         self.settle_flushes()
         self._cut(CutPlan(self._version, self.log_end_offset, 0, None, offset))
@@ -405,9 +380,6 @@ class PartitionLog:
         """Hide the records below an offset, which the log has; durable once what was begun is (`settled`).
 
         Their segments go with the next delete_expired().
-
-        Raises:
-            LogStorageError: the disk refuses.
         """
         if offset > self.log_start_offset:
             self._pending.check()
@@ -423,9 +395,6 @@ class PartitionLog:
 
         Returns:
             The new log_start_offset.
-
-        Raises:
-            LogStorageError: the disk refuses, or refused an fsync meanwhile.
         """
         self._now_ms = now_ms
         if by_age:

@@ -65,10 +65,6 @@ def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
     Args:
         records: one batch.
         settings: the topic's.
-
-    Raises:
-        AppendError: no batch, more than one, an older format, a torn batch, a wrong checksum, too large, no
-            records, or of a kind that is not offered.
     """
     header = checked_batch(memoryview(records), 0)
     if header.size != len(records):
@@ -95,9 +91,6 @@ def checked_batch_of(
         batch: whose `unfolded_bytes_max` is kept.
         unfolded_bytes_max: what else bounds it.
         plain_bytes_max: as in walk().
-
-    Raises:
-        AppendError: the records are not what the header says, or exceed a bound.
     """
     try:
         bytes_max = min(unfolded_bytes_max, batch.unfolded_bytes_max)
@@ -124,9 +117,6 @@ def with_times(batch: CheckedBatch, settings: TopicSettings, now_ms: int) -> Che
         batch: from checked_batch_of().
         settings: the topic's.
         now_ms: the time of the append.
-
-    Raises:
-        AppendError: a record is older or newer than the topic allows.
     """
     header = batch.header
     if settings.has_append_time:

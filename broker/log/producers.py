@@ -87,9 +87,6 @@ class Producers:
 
         Returns:
             The batch as it was appended before if this is a repeat; None: append it.
-
-        Raises:
-            AppendError: from a former life of the producer, or not the next in its sequence.
         """
         producer = self._known(header.producer_id)
         if producer is None:
@@ -207,11 +204,7 @@ class Producers:
 
     @classmethod
     def parse(cls, content: bytes) -> Producers:
-        """Read a snapshot.
-
-        Raises:
-            ValueError: it is none, or damaged.
-        """
+        """Read a snapshot."""
         if len(content) < _SNAPSHOT.size:
             raise ValueError(f"{len(content)} bytes")
         version, crc, count = _SNAPSHOT.unpack_from(content)

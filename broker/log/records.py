@@ -88,9 +88,6 @@ def walk(
         oldest: look for the smallest timestamp, too.
         unfolded_bytes_max: what the records may unfold to.
         plain_bytes_max: of records that are walked over one by one, which takes up to 0.5 µs a byte.
-
-    Raises:
-        UnreadableBatchError: the records are not what the header says, or exceed a bound.
     """
     try:
         records, begin, end = unfolded(header, batch, unfolded_bytes_max)

@@ -69,9 +69,6 @@ def recover_log(
         now_ms: the time, for the expiry of producers.
         is_clean: whether the log was closed at the last end; then only its newest segment is read.
         on_shortened: called before anything is cut; what it notes must be durable on return.
-
-    Raises:
-        LogStorageError: the disk refuses.
     """
     while True:
         try:

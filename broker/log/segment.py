@@ -264,11 +264,7 @@ class Segment:
         return self._files.read_cached(self.log_path, size, position)
 
     def check(self, position: int, records: bytes) -> None:
-        """Check whole batches that were read, if that is the first time since they came from the disk.
-
-        Raises:
-            DamagedSegmentError: one of them is not as it was written.
-        """
+        """Check whole batches that were read, if that is the first time since they came from the disk."""
         end = position + len(records)
         if position >= self._vouched_to or end <= self._checked_to:
             return
@@ -361,9 +357,6 @@ class Segment:
 
         Returns:
             What fits, maybe nothing; None if this segment has no record from `offset` on.
-
-        Raises:
-            NotCachedError: the disk must be read.
         """
         start = self.position_of(offset, wait=wait)
         if start is None:

@@ -1,8 +1,10 @@
-"""The controller's requests: lead, follow, stop, and what the cluster looks like.
+"""The present registration, and what the controller asks: lead, follow, stop, what the cluster looks like.
 
-Each request passes the gate first, and again whenever it has given way to others. What a decision means for a
-replica its machine says; here it is carried out. What a request does not name stays as it is.
-Source: control-plane design, "Leader and follower", "Control requests"; KIP-380, KIP-516, KIP-570.
+Requests that come before a registration wait: only its generation tells a request for this life from one for
+a former life. At the end of a quorum session this broker steps down everywhere. Each request passes the gate
+first, and again whenever it has given way to others. What a decision means for a replica its machine says;
+here it is carried out. What a request does not name stays as it is.
+Source: control-plane design, "Broker" (Registration), "Control requests"; KIP-380, KIP-516, KIP-570.
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ from broker.core.replica_effects import (
     Unfollow,
     WakeBrokers,
 )
-from broker.core.replica_inputs import LeaderAndIsr, StopReplica
+from broker.core.replica_inputs import LeaderAndIsr, SessionBegun, StopReplica
 from broker.log.disk_threads import finished
-from broker.log.errors import DamagedSegmentError
+from broker.log.errors import DamagedSegmentError, LogStorageError
 from broker.log.partition_log import PartitionLog
 from broker.replication.fetchers import Fetchers
+from broker.replication.isr_writer import IsrWriter
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.messages.entities import (
+    ControllerRequest,
+    ControlResponse,
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -43,12 +48,14 @@ from controller.messages.entities import (
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
-    UpdateMetadataResponse,
+    refusal,
 )
 from controller.wire.codes import ErrorCode
+from quorum.client import Client
+from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import PartitionStateRecord
+from quorum.metadata.records import LogEnd, PartitionStateRecord, topic_label
 from quorum.platform.pace import Pace
 
 _log = logging.getLogger(__name__)
@@ -61,111 +68,141 @@ class Control:
         self,
         registry: Registry,
         fetchers: Fetchers,
+        isr_writer: IsrWriter,
         wake_followers: Callable[[Iterable[int]], None],
-        published_epoch: PublishedEpoch,
+        on_failure: Callable[[QuorateError], ErrorCode],
     ) -> None:
-        """Change roles in a registry.
+        """Change nothing before attach().
 
         Args:
             registry: the replicas.
             fetchers: get those that follow.
+            isr_writer: writes while there is a session.
             wake_followers: answers fetches of these brokers that wait here: they have a partition more.
-            published_epoch: asked about a controller epoch above the known one.
+            on_failure: called when the disk refuses.
         """
-        self._published_epoch = published_epoch
+        #: Asked about a controller epoch above the known one.
+        self._published_epoch = PublishedEpoch()
         self._registry = registry
         self._fetchers = fetchers
+        self._isr_writer = isr_writer
         self._wake_followers = wake_followers
+        self._on_failure = on_failure
+        #: The shortened logs that the present registration names.
+        self._named: frozenset[PartitionKey] = frozenset()
+        self._attached = asyncio.Event()
         #: One request after the other, though each gives way to everything else.
         self._turn = asyncio.Lock()
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Lead or follow the partitions that the request names.
-
-        Raises:
-            LogStorageError: the disk refused; the request is partly applied.
-        """
-        topics: list[LeaderAndIsrTopicError] = []
-        if not await self._believes(request):
-            return LeaderAndIsrResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, topics=())
+    def shortened(self) -> dict[str, dict[int, LogEnd]]:
+        """Return {topic id: {partition: where its log ends}} of the shortened logs, for a registration."""
         directory = self._registry.log_directory
-        async with self._turn:
-            pace = Pace()
+        self._named = frozenset(directory.shortened)
+        found: dict[str, dict[int, LogEnd]] = {}
+        for key in directory.shortened:
+            if (log := directory.logs.get(key)) is not None:
+                ends = found.setdefault(topic_label(key.topic, log.topic_id), {})
+                ends[key.partition] = LogEnd(log.latest_epoch, log.log_end_offset)
+        return found
+
+    def attach(self, client: Client, generation: BrokerGeneration) -> None:
+        """Take up a new registration: ISRs change through this client, requests are for this generation."""
+        registry = self._registry
+        registry.begin_generation(generation)
+        if not self._named.issuperset(registry.log_directory.shortened):
+            # Damage was met after the registration was written: another one follows, which names it.
+            registry.leave_generation()
+        self._isr_writer.attach(client)
+        self._published_epoch.attach(client)
+        self._attached.set()
+        for replica in registry.replicas.values():
+            # A request for this generation came before the reply to the registration, and a change since.
+            self._isr_writer.carry_out(replica, replica.step(SessionBegun()))
+
+    def detach(self) -> None:
+        """Note that the session is over: others lead now what this broker led."""
+        self._attached.clear()
+        self._isr_writer.attach(None)
+        self._published_epoch.attach(None)
+        self._registry.step_down()
+
+    async def apply(self, request: ControllerRequest) -> ControlResponse:
+        """Lead, follow or stop the partitions that a request names, or take over what the cluster looks like.
+
+        One that comes before the registration waits, or is sent again.
+        """
+        if isinstance(request, UpdateMetadataRequest) and not self._attached.is_set():
+            return refusal(request, ErrorCode.BROKER_NOT_AVAILABLE)
+        await self._attached.wait()
+        must_ask = self._registry.gate.must_ask(request.broker_epoch, request.controller_epoch)
+        if must_ask and not await self._published_epoch.covers(request.controller_epoch):
+            # It is sent again, and ends no term: the quorum may only lag.
+            return refusal(request, ErrorCode.BROKER_NOT_AVAILABLE)
+        if isinstance(request, UpdateMetadataRequest):
             refused = self._admit(request)
-            shortened = len(directory.shortened)
-            for leader in request.live_leaders if refused is ErrorCode.NONE else ():
-                self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
-            for topic in request.topic_states:
-                errors: list[LeaderAndIsrPartitionError] = []
-                for state in topic.partition_states:
-                    key = PartitionKey(topic.topic_name, state.partition_index)
-                    if await self._settle_older(key, topic.topic_id) or await pace.rest():
-                        refused = self._admit(request)
-                    if refused is not ErrorCode.NONE:
-                        return LeaderAndIsrResponse(error_code=refused, topics=())
-                    error_code = self._apply(key, topic.topic_id, state)
-                    if error_code is ErrorCode.NONE:
-                        # The controller gives no role before it has judged what the registration names.
-                        directory.shortened.pop(key, None)
-                    errors.append(
-                        LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
-                    )
-                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
-            if len(directory.shortened) < shortened:
-                written = directory.begin_shortened()
-                await finished(written)
-                written.result()
+            if refused is ErrorCode.NONE:
+                self._registry.view.apply(request)
+            return refusal(request, refused)
+        async with self._turn:
+            refused = self._admit(request)
+            if refused is not ErrorCode.NONE:
+                return refusal(request, refused)
+            try:
+                if isinstance(request, LeaderAndIsrRequest):
+                    return await self._lead_and_follow(request)
+                return await self._stop_replicas(request)
+            except LogStorageError as error:
+                # It is partly applied.
+                self._on_failure(error)
+                return refusal(request, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def _lead_and_follow(self, request: LeaderAndIsrRequest) -> ControlResponse:
+        topics: list[LeaderAndIsrTopicError] = []
+        directory, pace, refused = self._registry.log_directory, Pace(), ErrorCode.NONE
+        shortened = len(directory.shortened)
+        for leader in request.live_leaders:
+            self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
+        for topic in request.topic_states:
+            errors: list[LeaderAndIsrPartitionError] = []
+            for state in topic.partition_states:
+                key = PartitionKey(topic.topic_name, state.partition_index)
+                if await self._settle_older(key, topic.topic_id) or await pace.rest():
+                    refused = self._admit(request)
+                if refused is not ErrorCode.NONE:
+                    return refusal(request, refused)
+                error_code = self._apply(key, topic.topic_id, state)
+                if error_code is ErrorCode.NONE:
+                    # The controller gives no role before it has judged what the registration names.
+                    directory.shortened.pop(key, None)
+                errors.append(
+                    LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
+                )
+            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
+        if len(directory.shortened) < shortened:
+            written = directory.begin_shortened()
+            await finished(written)
+            written.result()
         return LeaderAndIsrResponse(error_code=refused, topics=tuple(topics))
 
-    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Take over what the cluster looks like."""
-        if not await self._believes(request):
-            return UpdateMetadataResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
-        refused = self._admit(request)
-        if refused is ErrorCode.NONE:
-            self._registry.view.apply(request)
-        return UpdateMetadataResponse(error_code=refused)
-
-    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop replicas, and delete the logs of those that say so.
-
-        Raises:
-            LogStorageError: the disk refused; the request is partly applied.
-        """
+    async def _stop_replicas(self, request: StopReplicaRequest) -> ControlResponse:
         errors: list[StopReplicaPartitionError] = []
-        if not await self._believes(request):
-            return StopReplicaResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, partition_errors=())
-        async with self._turn:
-            pace = Pace()
-            refused = self._admit(request)
-            for topic in request.topic_states:
-                for state in topic.partition_states:
-                    if await pace.rest():
-                        refused = self._admit(request)
-                    if refused is not ErrorCode.NONE:
-                        return StopReplicaResponse(error_code=refused, partition_errors=())
-                    key = PartitionKey(topic.topic_name, state.partition_index)
-                    errors.append(
-                        StopReplicaPartitionError(
-                            topic_name=key.topic,
-                            partition_index=key.partition,
-                            error_code=await self._stop(key, state),
-                        )
+        pace, refused = Pace(), ErrorCode.NONE
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                if await pace.rest():
+                    refused = self._admit(request)
+                if refused is not ErrorCode.NONE:
+                    return refusal(request, refused)
+                key = PartitionKey(topic.topic_name, state.partition_index)
+                error_code = await self._stop(key, state)
+                errors.append(
+                    StopReplicaPartitionError(
+                        topic_name=key.topic, partition_index=key.partition, error_code=error_code
                     )
+                )
         return StopReplicaResponse(error_code=refused, partition_errors=tuple(errors))
 
-    async def _believes(
-        self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
-    ) -> bool:
-        """Say whether the request's controller may have been elected.
-
-        What is refused because of this is sent again and ends no term: the quorum may only lag.
-        """
-        if not self._registry.gate.must_ask(request.broker_epoch, request.controller_epoch):
-            return True
-        return await self._published_epoch.covers(request.controller_epoch)
-
-    def _admit(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
+    def _admit(self, request: ControllerRequest) -> ErrorCode:
         return self._registry.admit(request.broker_epoch, request.controller_id, request.controller_epoch)
 
     async def _settle_older(self, key: PartitionKey, topic_id: uuid.UUID | None) -> bool:
@@ -230,9 +267,6 @@ class Control:
         """Cut a damaged log as a start would; no role that was decided before counts then.
 
         Returns False if the log is gone.
-
-        Raises:
-            LogStorageError: the disk refused.
         """
         registry, key = self._registry, log.key
         async with self._turn:

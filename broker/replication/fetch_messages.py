@@ -91,11 +91,7 @@ def encode_fetch(
 
 
 def decode_fetch(body: bytes) -> tuple[ErrorCode, Iterator[tuple[TopicPartition, FetchOutcome]]]:
-    """Read a leader's answer: its error for the whole request, and what it says of each partition.
-
-    Raises:
-        MalformedMessageError: the bytes are no such answer.
-    """
+    """Read a leader's answer: its error for the whole request, and what it says of each partition."""
     response = decode(FetchResponse, body)
     return ErrorCode(response.error_code.value), _outcomes(response)
 

@@ -107,12 +107,7 @@ class Fetchers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def connect(self, leader: int) -> BrokerConnection:
-        """Open a connection to a leader's broker listener.
-
-        Raises:
-            BrokerUnreachableError: nobody listens there, or the address is not known.
-            BrokerAuthenticationError: the secrets differ.
-        """
+        """Open a connection to a leader's broker listener."""
         address = (
             self._dial.get(leader)
             or self.registry.view.endpoint(leader, BROKER_LISTENER)

@@ -82,9 +82,6 @@ async def take_answer_patiently(
         outcome: the leader's answer.
         options: pauses.
         counters: of truncations.
-
-    Raises:
-        LogStorageError: the disk refused.
     """
     log = followed.replica.log
     if outcome.error_code is ErrorCode.OFFSET_OUT_OF_RANGE or outcome.diverging_epoch is not None:
@@ -99,11 +96,7 @@ async def take_answer_patiently(
 
 
 def take_answer(followed: Followed, offset: int, outcome: FetchOutcome, options: ReplicationOptions) -> bool:
-    """Apply a leader's answer, which need not wait, to the replica; True if records were appended.
-
-    Raises:
-        LogStorageError: the disk refused.
-    """
+    """Apply a leader's answer, which need not wait, to the replica; True if records were appended."""
     replica = followed.replica
     log, machine = replica.log, replica.machine
     if outcome.error_code is not ErrorCode.NONE:

@@ -25,6 +25,7 @@ from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER, MetadataDecodeError
 from quorum.metadata.numbers import BrokerGeneration
+from quorum.platform.tasks import TaskSet
 
 #: Changes on their way at once; the others wait for their turn.
 IN_FLIGHT_MAX: Final = 500
@@ -39,11 +40,10 @@ class IsrWriter:
     def __init__(self, counters: Counters, on_failure: Callable[[QuorateError], None]) -> None:
         """Write nothing before a client is attached."""
         self._counters = counters
-        self._on_failure = on_failure
         self._client: Client | None = None
         self._turns = asyncio.Semaphore(IN_FLIGHT_MAX)
         #: One per partition at most: a leader proposes nothing while a change of its own is pending.
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet(lambda error: on_failure(NodeStoppedError.during("a change of an ISR", error)))
 
     def attach(self, client: Client | None) -> None:
         """Write through this client's session from now on; changes of a former session end unresolved."""
@@ -51,9 +51,7 @@ class IsrWriter:
 
     async def stop(self) -> None:
         """Give up what is on its way."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def carry_out(self, replica: Replica, effects: Iterable[ReplicaEffect]) -> None:
         """Write the changes of the ISR among the effects; their outcomes go back into the machine."""
@@ -66,9 +64,7 @@ class IsrWriter:
         if client is None:
             replica.step(IsrRefused(asked.number))
             return
-        task = asyncio.create_task(self._write(client, replica, asked))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._write(client, replica, asked))
 
     async def _write(self, client: Client, replica: Replica, asked: WriteIsr) -> None:
         try:
@@ -88,8 +84,6 @@ class IsrWriter:
         except SESSION_OVER as error:
             # The broker registers again or stops, and leads nothing until then.
             _log.warning("the ISR of %s-%d was not changed: %s", *replica.key, error)
-        except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
-            self._on_failure(NodeStoppedError.during("a change of an ISR", error))
 
     async def _attempt(self, client: Client, replica: Replica, asked: WriteIsr) -> bool:
         """Try once; True once the outcome is certain and the machine has it."""

@@ -87,11 +87,7 @@ class Maintenance:
                 self._isr_writer.carry_out(replica, replica.step(tick))
 
     async def write_last_high_watermarks(self) -> None:
-        """Checkpoint them at the end, unless the disk does not answer.
-
-        Raises:
-            LogStorageError: the disk refused, or did not answer.
-        """
+        """Checkpoint them at the end, unless the disk does not answer."""
         failing = asyncio.ensure_future(self.disk_failure())
         writing = asyncio.ensure_future(self._registry.write_high_watermarks())
         try:
@@ -104,11 +100,7 @@ class Maintenance:
             writing.cancel()
 
     async def delete_expired(self) -> None:
-        """Close segments for their age, and delete those that retention no longer keeps.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
+        """Close segments for their age, and delete those that retention no longer keeps."""
         by_age = CLOCK.is_believed()
         if not by_age:
             _log.warning(

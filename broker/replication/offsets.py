@@ -51,10 +51,6 @@ async def list_offset(
         timestamp: milliseconds since 1970, or one of broker/core/listed_offsets.py.
         current_leader_epoch: what the asker believes; -1: nothing.
         is_follower: sees the end of the log where a consumer sees the high watermark.
-
-    Raises:
-        UnreadableBatchError: a batch cannot be opened.
-        LogStorageError: the disk refused.
     """
     found = _leading(registry, key, current_leader_epoch)
     if isinstance(found, ErrorCode):

@@ -34,9 +34,6 @@ def open_replicas(
         topics: every topic whose record could be read.
         states: the partitions' states, as far as they exist.
         unreadable: topics with a malformed record; their logs are left alone.
-
-    Raises:
-        LogStorageError: the disk refused.
     """
     directory = registry.log_directory
     counted_on = list(_counted_on(registry, topics, states))

@@ -24,8 +24,6 @@ from broker.replication.maintenance import Maintenance
 from broker.replication.mending import Mending
 from broker.replication.outcomes import Counters, ReplicationOptions
 from broker.replication.producing import Producing
-from broker.replication.published_epoch import PublishedEpoch
-from broker.replication.registered import Registered
 from broker.replication.registry import Registry
 from broker.stores.producer_ids import ProducerIds
 from controller.wire.codes import ErrorCode
@@ -40,7 +38,7 @@ class ReplicaParts:
 
     registry: Registry
     counters: Counters
-    registered: Registered
+    control: Control
     producing: Producing
     fetching: Fetching
     deleting: Deleting
@@ -102,13 +100,12 @@ class ReplicaParts:
             on_failure=stop,
         )
         fetching = Fetching(registry, isr_writer, counters, failed)
-        published_epoch = PublishedEpoch()
-        control = Control(registry, fetchers, fetching.wake_followers, published_epoch)
+        control = Control(registry, fetchers, isr_writer, fetching.wake_followers, failed)
         mending = Mending(registry, control, register_again, on_storage_error, options)
         return cls(
             registry,
             counters,
-            Registered(registry, control, isr_writer, published_epoch, failed),
+            control,
             Producing(registry, counters, producer_ids, stop),
             fetching,
             Deleting(registry, failed),

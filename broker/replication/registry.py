@@ -99,11 +99,7 @@ class Registry:
         return self._add(key, log, Opened(self.log_directory.high_watermarks.get(key, 0), leader_epoch))
 
     def create_replica(self, key: PartitionKey, topic_id: uuid.UUID | None) -> Replica:
-        """Open or create the log of a partition; a log of another topic with that name is set aside.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
+        """Open or create the log of a partition; a log of another topic with that name is set aside."""
         existing = self.log_directory.logs.get(key)
         if existing is not None and existing.topic_id is None and topic_id is not None:
             self.log_directory.adopt(key, topic_id)
@@ -133,11 +129,7 @@ class Registry:
         del self.replicas[replica.key]
 
     async def write_high_watermarks(self) -> None:
-        """Checkpoint the high watermarks of all logs; on return a start knows no higher ones.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
+        """Checkpoint the high watermarks of all logs; on return a start knows no higher ones."""
         directory = self.log_directory
         known = {key: directory.high_watermarks.get(key, 0) for key in directory.logs}
         known.update((key, replica.high_watermark) for key, replica in self.replicas.items())

@@ -120,12 +120,7 @@ class Api(Protocol):
         """What is served, by api key."""
 
     def handle(self, request: Request, /) -> Response | Awaitable[Response]:
-        """Carry a request out; returns its response.
-
-        Raises:
-            MalformedMessageError: the body is not such a request.
-            CloseConnectionError: the connection must end.
-        """
+        """Carry a request out; returns its response."""
 
 
 class CloseConnectionError(ProtocolError):

@@ -23,12 +23,7 @@ from broker.server.api.configs import (
     incremental_alter_configs,
 )
 from broker.server.api.consumer_groups import consumer_group_describe, consumer_group_heartbeat
-from broker.server.api.control import (
-    controlled_shutdown,
-    leader_and_isr,
-    stop_replica,
-    update_metadata,
-)
+from broker.server.api.control import control, controlled_shutdown
 from broker.server.api.coordinators import find_coordinator
 from broker.server.api.fetch import fetch
 from broker.server.api.group_offsets import offset_commit, offset_delete, offset_fetch
@@ -81,9 +76,9 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
             list_offsets, client=Versions(1, 9), frame_bytes_max=_LONG, ends_with_connection=True
         ),
         ApiKey.METADATA: Row(metadata, client=Versions(0, 12), frame_bytes_max=_LONG),
-        ApiKey.LEADER_AND_ISR: Row(leader_and_isr, broker=Versions(6, 6), frame_bytes_max=_LONG),
-        ApiKey.STOP_REPLICA: Row(stop_replica, broker=Versions(3, 3), frame_bytes_max=_LONG),
-        ApiKey.UPDATE_METADATA: Row(update_metadata, broker=Versions(7, 7), frame_bytes_max=_LONG),
+        ApiKey.LEADER_AND_ISR: Row(control, broker=Versions(6, 6), frame_bytes_max=_LONG),
+        ApiKey.STOP_REPLICA: Row(control, broker=Versions(3, 3), frame_bytes_max=_LONG),
+        ApiKey.UPDATE_METADATA: Row(control, broker=Versions(7, 7), frame_bytes_max=_LONG),
         ApiKey.CONTROLLED_SHUTDOWN: Row(controlled_shutdown, broker=Versions(3, 3), frame_bytes_max=_LONG),
         ApiKey.OFFSET_COMMIT: Row(offset_commit, client=Versions(2, 10), frame_bytes_max=_LONG),
         ApiKey.OFFSET_FETCH: Row(offset_fetch, client=Versions(1, 10), frame_bytes_max=_LONG),

@@ -40,12 +40,7 @@ class ProducerIds:
         self._client = client
 
     async def next(self) -> int:
-        """Return an id that nobody has.
-
-        Raises:
-            ContendedError: other brokers took blocks in each of ROUNDS_MAX rounds; ask again.
-            ClientError: the quorum cannot be asked.
-        """
+        """Return an id that nobody has."""
         async with self._taking:
             if self._next == self._end:
                 await self._take_block()
@@ -53,11 +48,7 @@ class ProducerIds:
             return self._next - 1
 
     async def was_given(self, producer_id: int) -> bool:
-        """Whether a broker has given an id out; asks the quorum before it says no.
-
-        Raises:
-            NoSessionError, ClientError, ContendedError: the quorum cannot be asked.
-        """
+        """Whether a broker has given an id out; asks the quorum before it says no."""
         # A read that another caller has begun may be older than the block of this id; the next one is not.
         for _ in range(2):
             is_newer = self._reading is None

@@ -23,10 +23,6 @@ async def rewrite(client: Client, path: str, change: Callable[[bytes | None], by
 
     Returns:
         The new value.
-
-    Raises:
-        ContendedError: others changed it in each of ROUNDS_MAX rounds; nothing was changed.
-        ClientError: with an unknown outcome if it is a lost connection.
     """
     for _ in range(ROUNDS_MAX):
         node = await read_node(client, path)

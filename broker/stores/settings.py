@@ -84,22 +84,14 @@ class SettingsStore(Generic[S]):
         self._reading = asyncio.Lock()
 
     async def attach(self, client: Client) -> None:
-        """Follow the settings through a new session: watch, then read everything.
-
-        Raises:
-            ClientError: the session ended, or the quorum refused.
-        """
+        """Follow the settings through a new session: watch, then read everything."""
         self._client = client
         path = self._kind.folder if self._only is None else self._path(self._only)
         await client.add_watch(path, self._changed, recursive=self._only is None)
         await self.reload()
 
     async def reload(self) -> None:
-        """Read all settings, as after a connection that may have missed events.
-
-        Raises:
-            ClientError: the session ended, or the quorum refused.
-        """
+        """Read all settings, as after a connection that may have missed events."""
         assert self._client is not None
         names = [self._only] if self._only else await self._client.get_children(self._kind.folder)
         self._dirty.update(dict.fromkeys((*names, *self._overrides)))
@@ -114,14 +106,7 @@ class SettingsStore(Generic[S]):
         return self._overrides.get(name, {})
 
     async def alter(self, name: str, changes: SettingChanges, validate_only: bool = False) -> None:
-        """Change settings, or only check that.
-
-        Raises:
-            InvalidSettingError: a name or value is refused; nothing was changed.
-            NoSuchTopicError: there is no such topic.
-            ContendedError: others changed the settings again and again; nothing was changed.
-            ClientError: with an unknown outcome if it is a lost connection.
-        """
+        """Change settings, or only check that."""
         client, kind, path = self._client, self._kind, self._path(name)
         assert client is not None
         if self._only is None and await client.exists(paths.topic_path(name)) is None:

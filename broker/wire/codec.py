@@ -58,9 +58,6 @@ def decode_request(
         api_version: of the request's header.
         body: what follows the header.
         items_max: of all its arrays together; eight plain numbers count as one.
-
-    Raises:
-        MalformedMessageError: the bytes are not such a request, or it has too many items.
     """
     if api_key in CONTROL_VERSIONS:
         return decode_control_request(api_key, api_version, body)
@@ -68,11 +65,7 @@ def decode_request(
 
 
 def decode_response(api_key: int, api_version: int, body: bytes | memoryview) -> Any:
-    """Read the body of a response.
-
-    Raises:
-        MalformedMessageError: the bytes are not such a response.
-    """
+    """Read the body of a response."""
     return decode(response_type(api_key, api_version), body)
 
 

@@ -46,11 +46,7 @@ class Cache:
         self._logged: dict[str, str] = {}
 
     def refresh(self) -> Steps[list[PartitionKey]]:
-        """Read what is dirty, and return the partitions that must be decided about.
-
-        Raises:
-            UnsureError: mark everything as dirty and repeat it.
-        """
+        """Read what is dirty, and return the partitions that must be decided about."""
         work = self.dirty.take()
         topics = dict.fromkeys(work.topics)
         # A state in a topic that is left alone may have been what was wrong with it.

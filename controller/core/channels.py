@@ -4,8 +4,7 @@ The outbox names partitions; a request is built when it leaves, from the model, 
 states only. A request without an answer is sent again after a growing pause, until the broker is gone or has
 bounced: then its channel is closed and the next generation gets another. Stops that a broker refuses are sent
 again after such a pause, too, which holds nothing else up. STALE_BROKER_EPOCH (77) ends a channel,
-STALE_CONTROLLER_EPOCH (11) the term. Where requests travel by the brokers' queues, roles go into the multi of
-their states, and a broker that leaves too many entries in its queue has overrun it. Soft state only.
+STALE_CONTROLLER_EPOCH (11) the term. Soft state only.
 Source: control-plane design, "Channel"; KIP-380; seeds [0.disc2], [1.7].
 """
 
@@ -15,21 +14,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.core import fences
-from controller.core.effects import CloseChannel, Effect, Level, OpenChannel, Resign, RoleEntry, Send, Trace
+from controller.core.effects import CloseChannel, Effect, Level, OpenChannel, Resign, Send, Trace
 from controller.core.inputs import Answered, NoAnswer
-from controller.core.model import ClusterModel, KnownState, LiveBroker
+from controller.core.model import ClusterModel, LiveBroker
 from controller.core.options import Counters
 from controller.core.outbox import REQUEST_PARTITIONS_MAX, Outbox, StopBatch
 from controller.wire.codes import ErrorCode, code_name
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import PartitionStateRecord
 
 PAUSE_MIN_MS: Final = 50
 PAUSE_MAX_MS: Final = 2_000
 #: Partitions of one entry of a queue.
 ENTRY_PARTITIONS_MAX: Final = 1_000
-#: Bytes of a partition in an entry of a queue, at most, without its names and replicas.
-_ENTRY_PARTITION_BYTES: Final = 160
 
 
 class Pause:
@@ -64,24 +60,12 @@ class Channel:
         """Owe what introduces the broker to the cluster."""
         self.broker_id = broker_id
         self.generation = broker.generation
-        self.by_queue = by_queue
         self.outbox = Outbox(ENTRY_PARTITIONS_MAX if by_queue else REQUEST_PARTITIONS_MAX)
-        #: {partition: its state, where the multi under way has the role, too}
-        self.carried: dict[PartitionKey, PartitionStateRecord] = {}
         #: Whether the broker has said that this life of it is over.
         self.is_over = False
         #: Nothing is sent after a request without an answer, no stops after refused ones.
         self.pause, self.pause_of_stops = Pause(), Pause()
         self._complaint = ""
-        #: How many requests and entries left, which of them is under way, and up to which they were applied.
-        self._written = 0
-        self._request_number = 0
-        self._applied = 0
-
-    @property
-    def depth(self) -> int:
-        """How many entries may stand in the queue."""
-        return self._written - self._applied
 
     def next_send(self, now_ms: int) -> Send | None:
         """Take the next request; None if nothing is due, one is under way, or the pause is not over."""
@@ -89,23 +73,11 @@ class Channel:
         if not self.pause.is_over(now_ms):
             return None
         batch = self.outbox.next_batch(may_stop=may_stop)
-        if batch is None:
-            return None
-        self._written += 1
-        self._request_number = self._written
-        return Send(self.broker_id, self.generation, batch)
-
-    def carry(self, named: Mapping[PartitionKey, KnownState], *, is_new: bool) -> RoleEntry:
-        """Return the entry that goes into the multi of these states."""
-        self.carried.update({key: known.state for key, known in named.items()})
-        self._written += 1
-        return RoleEntry(self.broker_id, named, is_new)
+        return None if batch is None else Send(self.broker_id, self.generation, batch)
 
     def take(self, refused: Mapping[PartitionKey, int], now_ms: int) -> Trace | None:
         """The request under way was applied, but for these partitions; returns a complaint."""
         self.pause.shorten()
-        # A queue is read in order: all entries before this one are gone, too.
-        self._applied = max(self._applied, self._request_number)
         is_stop = isinstance(self.outbox.under_way, StopBatch)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         failed = {key for key, code in refused.items() if is_stop and code != unknown}
@@ -147,7 +119,6 @@ class Channels:
         emit: Callable[[Effect], None],
         *,
         by_queue: bool,
-        queue_entries_max: int,
     ) -> None:
         """Have none yet.
 
@@ -156,13 +127,11 @@ class Channels:
             counters: of repeated requests, stale generations and partition errors.
             emit: takes effects, in order.
             by_queue: whether requests travel by the quorum, to those brokers that read their queues.
-            queue_entries_max: a broker with more entries than this in its queue has overrun it.
         """
         self._model = model
         self._counters = counters
         self._emit = emit
         self._by_queue = by_queue
-        self._queue_entries_max = queue_entries_max
         self._channels: dict[int, Channel] = {}
 
     def open(self, broker_id: int, broker: LiveBroker) -> None:
@@ -265,8 +234,7 @@ class Channels:
     def owe_leadership(self, key: PartitionKey, *, is_new: bool) -> None:
         """The brokers of a partition's replicas need its new roles, and everybody needs to know them."""
         for broker_id in self._model.replicas(key):
-            channel = self._channels.get(broker_id)
-            if channel is not None and channel.carried.get(key) != self._model.states[key].state:
+            if (channel := self._channels.get(broker_id)) is not None:
                 self._owe_role(channel, key, is_new=is_new)
         self.owe_metadata((key,))
 
@@ -319,43 +287,3 @@ class Channels:
     def pending_topics(self) -> set[str]:
         """Return the topics of which a live broker has not answered all."""
         return set().union(*(channel.outbox.pending_topics() for channel in self._channels.values()))
-
-    # -- what goes into the multis of states -----------------------------------------------------------------
-
-    def begin_write(self) -> None:
-        """Begin another write of states: what was carried by the one before is known."""
-        for channel in self._channels.values():
-            channel.carried.clear()
-
-    def entry_bytes(self, key: PartitionKey) -> int:
-        """Say how many bytes the entries of a partition take at most."""
-        replicas = len(self._model.replicas(key)) if self._by_queue else 0
-        return replicas * (_ENTRY_PARTITION_BYTES + 2 * len(key.topic) + 12 * replicas)
-
-    def entries(self, states: Mapping[PartitionKey, KnownState], *, is_new: bool) -> tuple[RoleEntry, ...]:
-        """Return the entries of the brokers that get roles by these states; none without queues.
-
-        Not every role can go with its state: those of a reassignment follow, as do those of a broker that
-        has not seen the cluster yet, or that shuts down.
-
-        Args:
-            states: of one multi, with the versions that it gives them.
-            is_new: whether they are the first states of their partitions.
-        """
-        model = self._model
-        named: dict[int, dict[PartitionKey, KnownState]] = {}
-        for key, known in states.items() if self._by_queue else ():
-            for broker_id in model.replicas(key) if model.move(key) is None else ():
-                if broker_id not in model.leaving:
-                    named.setdefault(broker_id, {})[key] = known
-        found = ((self._channels.get(broker_id), roles) for broker_id, roles in named.items())
-        return tuple(
-            channel.carry(roles, is_new=is_new)
-            for channel, roles in found
-            if channel is not None and channel.by_queue and channel.outbox.takes_roles
-        )
-
-    def overrun(self) -> tuple[int, ...]:
-        """Return the brokers that leave too many entries in their queues: they count as dead."""
-        channels = [each for each in self._channels.values() if each.by_queue]
-        return tuple(each.broker_id for each in channels if each.depth > self._queue_entries_max)

@@ -104,11 +104,7 @@ class TopicAdmin:
         return problem or _Planned(topic.name, record, settings)
 
     def _write_topics(self, planned: Sequence[_Planned]) -> Steps[list[tuple[_Planned, TopicOutcome | None]]]:
-        """Create topics with their settings, each in one multi; None for one that was created.
-
-        Raises:
-            UnsureError: nobody knows the outcome, or the nodes changed in each of ROUNDS_MAX rounds.
-        """
+        """Create topics with their settings, each in one multi; None for one that was created."""
         settled: list[tuple[_Planned, TopicOutcome | None]] = []
         problem = ""
         left = list(planned)

@@ -124,7 +124,6 @@ class Decider:
         return decisions
 
     def _count(self, decisions: Decisions, written: Mapping[PartitionKey, KnownState]) -> None:
-        self._counters.states_written += len(written)
         for key in decisions.unclean:
             if key in written:
                 self._counters.unclean_elections += 1

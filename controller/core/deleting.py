@@ -71,11 +71,7 @@ class Deletions:
             self._io.info(f"topic {topic} is deleted")
 
     def _remove(self, topic: str) -> Steps[None]:
-        """Remove a topic's states, then the topic, its settings and the request to delete it, in that order.
-
-        Raises:
-            DeclinedError: the quorum refused, or nodes came and went in each round; the request stays.
-        """
+        """Remove in this order a topic's states, the topic, its settings and the request to delete it."""
         for _ in range(ROUNDS_MAX):
             if (yield from self._remove_nodes((yield from self._existing_nodes(topic)))):
                 return

@@ -7,14 +7,12 @@ Source: issue "Make the control plane steppable"; control-plane design, "Control
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from controller.core.model import KnownState, LiveBroker
+from controller.core.model import LiveBroker
 from controller.core.outbox import Batch
 from quorum.metadata.numbers import BrokerGeneration
-from quorum.metadata.paths import PartitionKey
 
 
 class Check(NamedTuple):
@@ -49,14 +47,6 @@ class DeleteNode(NamedTuple):
 Operation = Check | CreateNode | SetData | DeleteNode
 
 
-class RoleEntry(NamedTuple):
-    """Roles that go into a broker's queue with the states of a multi, so that both stand or neither does."""
-
-    broker_id: int
-    states: Mapping[PartitionKey, KnownState]
-    is_new: bool
-
-
 class ReadNodes(NamedTuple):
     """Read nodes; answered by NodesRead."""
 
@@ -76,8 +66,6 @@ class Write(NamedTuple):
 
     id: int
     operations: tuple[Operation, ...]
-    #: Added behind the operations; empty where requests travel directly.
-    entries: tuple[RoleEntry, ...] = ()
 
 
 class OpenChannel(NamedTuple):

@@ -68,11 +68,7 @@ class Io:
         self._replies: dict[int, Reply] = {}
 
     def take(self, reply: Reply) -> None:
-        """Take an answer.
-
-        Raises:
-            ValueError: nothing with that id was asked for.
-        """
+        """Take an answer."""
         if reply.id not in self._open:
             raise ValueError(f"an answer to what was never asked for: {reply}")
         self._open.discard(reply.id)
@@ -112,11 +108,7 @@ class Io:
         return found
 
     def read_children(self, path: str, *, must_exist: bool = False) -> Steps[Sequence[str]]:
-        """Read the names below a node, sorted; none if it does not exist.
-
-        Raises:
-            UnsureError: it does not exist, and it must.
-        """
+        """Read the names below a node, sorted; none if it does not exist."""
         number = self._number()
         self._emit(effects.ReadChildren(number, path))
         yield (number,)
@@ -129,21 +121,15 @@ class Io:
 
     # -- writes --------------------------------------------------------------------------------------------
 
-    def begin_write(
-        self, operations: Sequence[effects.Operation], entries: tuple[effects.RoleEntry, ...] = ()
-    ) -> int:
+    def begin_write(self, operations: Sequence[effects.Operation]) -> int:
         """Send a write behind the fence, and return its id for `outcomes`."""
         number = self._number()
         fence = fences.controller_epoch(self._epoch_version)
-        self._emit(effects.Write(number, (fence, *operations), entries))
+        self._emit(effects.Write(number, (fence, *operations)))
         return number
 
     def outcomes(self, ids: Sequence[int]) -> Steps[list[inputs.Done | inputs.Rejected | inputs.Unknown]]:
-        """Wait for writes; an index of a failed operation counts without the fence.
-
-        Raises:
-            TermOverError: one of them met the fence.
-        """
+        """Wait for writes; an index of a failed operation counts without the fence."""
         if ids:
             yield tuple(ids)
         found: list[inputs.Done | inputs.Rejected | inputs.Unknown] = []
@@ -164,12 +150,7 @@ class Io:
         return found
 
     def write_all(self, writes: Sequence[Sequence[effects.Operation]]) -> Steps[list[inputs.Rejected | None]]:
-        """Send writes one behind the other and wait for all; None for one that was committed.
-
-        Raises:
-            TermOverError: one of them met the fence.
-            UnsureError: nobody knows the outcome of one of them.
-        """
+        """Send writes one behind the other and wait for all; None for one that was committed."""
         outcomes = yield from self.outcomes([self.begin_write(each) for each in writes])
         results: list[inputs.Rejected | None] = []
         for outcome in outcomes:

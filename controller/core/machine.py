@@ -64,16 +64,14 @@ class ControllerMachine:
         by_queue = options.channel == "queue"
         model = ClusterModel()
         io = Io(self._emit, controller_epoch=elected.controller_epoch, epoch_version=elected.epoch_version)
-        channels = Channels(
-            model, counters, self._emit, by_queue=by_queue, queue_entries_max=options.queue_entries_max
-        )
+        channels = Channels(model, counters, self._emit, by_queue=by_queue)
         draws = Draws(elected.seed)
         cache = Cache(io, model, channels, draws)
         decider = Decider(
             io,
             model,
             cache,
-            StateWriter(io, channels),
+            StateWriter(io),
             controller_epoch=elected.controller_epoch,
             default_settings=default_settings,
             counters=counters,
@@ -123,11 +121,6 @@ class ControllerMachine:
         return self._passes.under_way
 
     @property
-    def waiting_requests(self) -> int:
-        """How many requests of clients wait for their turn."""
-        return len(self._passes.requests)
-
-    @property
     def wake_ms(self) -> int | None:
         """When it wants a Tick; None: not before another input."""
         times = [self.parts.channels.wake_ms, None if self._pass is not None else self._agenda.wake_ms]
@@ -141,9 +134,6 @@ class ControllerMachine:
         Args:
             event: what happened.
             now_ms: monotonic.
-
-        Raises:
-            ValueError: an answer to an effect that there never was.
         """
         if self.is_over:
             return []
@@ -157,7 +147,7 @@ class ControllerMachine:
             self._leave(ending)
         elif not isinstance(event, inputs.Continued) or self._pass is None:
             # In the middle of a long piece of work more is to come: then requests are larger.
-            self._flush(now_ms)
+            self.parts.channels.flush(now_ms)
         effects, self._effects = self._effects, []
         return effects
 
@@ -263,14 +253,6 @@ class ControllerMachine:
             self._pass.close()
         self._pass, self._awaited = None, ()
         self._passes.under_way = None
-
-    def _flush(self, now_ms: int) -> None:
-        channels = self.parts.channels
-        for broker_id in channels.overrun():
-            if self.parts.membership.give_up(broker_id):
-                self._agenda.mark(Duty.BROKERS)
-                self._advance(now_ms, is_continued=False)
-        channels.flush(now_ms)
 
     def _leave(self, resign: Resign) -> None:
         """Nothing of this term acts any more."""

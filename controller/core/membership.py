@@ -75,25 +75,16 @@ class Membership:
         self._failed: dict[int, None] = {}
         #: {broker id: why its registration does not count, as it was logged}
         self.strangers: Mapping[int, str] = {}
-        #: {broker id: the life of it that counts as dead although it is registered}
-        self._given_up: dict[int, BrokerGeneration] = {}
 
     def update(self) -> Steps[bool]:
         """Compare the registrations with what is known, and act.
 
         Returns:
             False if not all of it could be settled: call it again.
-
-        Raises:
-            UnsureError: somebody else changed a record that only the controller writes; call it again.
         """
         registrations = yield from read_registrations(self._io, self._check_signed)
         self._complain_once(registrations.strangers)
-        current = {
-            each: broker
-            for each, broker in registrations.brokers.items()
-            if self._given_up.get(each) != broker.generation
-        }
+        current = registrations.brokers
         diff = diff_brokers(self._model.brokers, current)
         if not (diff or self._taking_office or self._failed or self._model.reopened()):
             return True
@@ -127,16 +118,6 @@ class Membership:
         settled = yield from self._decider.settle(None, generations=lives if self._taking_office else None)
         self._taking_office = self._taking_office and not settled
         return settled
-
-    def give_up(self, broker_id: int) -> bool:
-        """Let this life of a broker count as dead; False if it does already."""
-        known = self._model.brokers.get(broker_id)
-        if known is None or self._given_up.get(broker_id) == known.generation:
-            return False
-        self._given_up[broker_id] = known.generation
-        self._counters.queues_overrun += 1
-        self._io.warn(f"broker {broker_id} leaves its queue alone and counts as dead: restart it")
-        return True
 
     def standing(self, broker_id: int, generation: BrokerGeneration) -> Standing:
         """Compare a generation with the one that is known."""

@@ -22,8 +22,6 @@ class ControllerOptions:
     control_request_timeout_ms: int = 30_000
     #: How control requests travel: "direct", or "queue": by the brokers' queues in the quorum.
     channel: str = "direct"
-    #: A broker with more entries than this in its queue counts as dead.
-    queue_entries_max: int = 1_000
     default_num_partitions: int = 1
     default_replication_factor: int = 1
     #: The smallest segment.bytes of a topic that is created.
@@ -49,10 +47,7 @@ class ControllerOptions:
 class Counters:
     """How often things happened since the process started."""
 
-    elections_won: int = 0
     resignations: int = 0
-    #: Partition states that were written.
-    states_written: int = 0
     #: Rounds after which partitions had to be decided again, because their state had changed meanwhile.
     rounds_repeated: int = 0
     #: Elections that may have lost records.
@@ -63,8 +58,6 @@ class Counters:
     disks_replaced: int = 0
     #: Control requests, or entries of queues.
     requests_sent: int = 0
-    #: Brokers that counted as dead because they left too many entries in their queue.
-    queues_overrun: int = 0
     #: Requests without an answer, which were sent again.
     requests_repeated: int = 0
     #: Requests that a broker refused because they were for an earlier life of it (77).

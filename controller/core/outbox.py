@@ -83,16 +83,6 @@ class Outbox:
         """Say whether the broker has yet to confirm that its replica is stopped."""
         return key in self._stops or (isinstance(self.under_way, StopBatch) and key in self.under_way.stops)
 
-    @property
-    def takes_roles(self) -> bool:
-        """Whether a role may go to the broker by another way, ahead of all that is due here.
-
-        Only after what introduces the broker to the cluster, and after stops, which go before roles.
-        """
-        under_way = self.under_way
-        is_introduced = self._introduced and self._has_confirmed
-        return is_introduced and not self._stops and not isinstance(under_way, StopBatch)
-
     def next_batch(self, *, may_stop: bool = True) -> Batch | None:
         """Take the next request, or None if nothing is due or one is under way.
 

@@ -101,13 +101,7 @@ class Passes:
         self.touched: list[PartitionKey] = []
 
     def run(self) -> Steps[bool]:
-        """Do what is due, in the order of STEPS; returns whether nothing is left to another pass.
-
-        Raises:
-            UnsureError: nobody knows what the nodes hold now.
-            TermOverError: the office is lost.
-            DeclinedError: the quorum refuses what the work cannot go on without.
-        """
+        """Do what is due, in the order of STEPS; returns whether nothing is left to another pass."""
         for step in STEPS:
             if step.is_due(self):
                 self.under_way = step.duty

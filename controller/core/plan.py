@@ -25,9 +25,6 @@ def plan_reassignment(
     Args:
         racks: {broker id: rack} of the brokers that shall hold them; if one has no rack, racks do not count.
         assignments: what each partition has now.
-
-    Raises:
-        ValueError: a partition has more replicas than there are brokers.
     """
     crowded = next((key for key, replicas in assignments.items() if len(replicas) > len(racks)), None)
     if crowded is not None:

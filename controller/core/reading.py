@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from controller.core.inputs import Unreadable, Znode
-from controller.core.io import DeclinedError, Found, Io, Steps, parts_of, rest
+from controller.core.io import DeclinedError, Io, Steps, parts_of, rest
 from controller.core.model import KnownState, KnownTopic, LiveBroker, problem_of
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
@@ -26,6 +26,9 @@ from quorum.metadata.records import (
     TopicConfigRecord,
     TopicRecord,
 )
+
+N = TypeVar("N")
+K = TypeVar("K")
 
 #: Raises MetadataDecodeError if nobody who knows the peer secret wrote (path, value, owning session).
 CheckSigned = Callable[[str, bytes | None, int], None]
@@ -70,11 +73,7 @@ def read_registrations(io: Io, check_signed: CheckSigned) -> Steps[Registrations
 
 
 def read_incarnations(io: Io, broker_ids: Iterable[int]) -> Steps[dict[int, JudgedIncarnation]]:
-    """Read by which incarnations the ISR memberships of brokers were judged; missing ones have no entry.
-
-    Raises:
-        DeclinedError: one cannot be read.
-    """
+    """Read by which incarnations the ISR memberships of brokers were judged; missing ones have no entry."""
     ids = sorted(broker_ids)
     found: dict[int, JudgedIncarnation] = {}
     nodes = yield from io.read([paths.broker_incarnation_path(each) for each in ids])
@@ -95,47 +94,40 @@ def read_incarnations(io: Io, broker_ids: Iterable[int]) -> Steps[dict[int, Judg
 
 def read_topics(io: Io, names: Sequence[str]) -> Steps[dict[str, KnownTopic | Unreadable | None]]:
     """Read assignments; None for a topic that does not exist."""
-    nodes = yield from io.read([paths.topic_path(name) for name in names])
-    found: dict[str, KnownTopic | Unreadable | None] = {}
-    for part in parts_of(list(zip(names, nodes, strict=True))):
-        for name, node in part:
-            found[name] = _topic(name, node)
-        yield from rest(part)
-    return found
-
-
-def _topic(name: str, node: Found) -> KnownTopic | Unreadable | None:
-    if node is None or isinstance(node, Unreadable):
-        return node
-    try:
-        record = TopicRecord.decode(name, node.data)
-        paths.check_partitions(name, record.partitions)
-    except (MetadataDecodeError, ValueError) as error:
-        return Unreadable(str(error))
-    problem = problem_of(record)
-    return Unreadable(problem) if problem else KnownTopic(record, node.version)
+    return (yield from _read(io, names, paths.topic_path, _topic))
 
 
 def read_states(
     io: Io, keys: Sequence[PartitionKey]
 ) -> Steps[dict[PartitionKey, KnownState | Unreadable | None]]:
     """Read partition states; None for a partition without one."""
-    nodes = yield from io.read([paths.partition_state_path(key) for key in keys])
-    found: dict[PartitionKey, KnownState | Unreadable | None] = {}
-    for part in parts_of(list(zip(keys, nodes, strict=True))):
-        for key, node in part:
-            found[key] = _state(key, node)
+    return (yield from _read(io, keys, paths.partition_state_path, _state))
+
+
+def _read(
+    io: Io, names: Sequence[N], path_of: Callable[[N], str], record_of: Callable[[N, Znode], K | Unreadable]
+) -> Steps[dict[N, K | Unreadable | None]]:
+    nodes = yield from io.read([path_of(name) for name in names])
+    found: dict[N, K | Unreadable | None] = {}
+    for part in parts_of(list(zip(names, nodes, strict=True))):
+        for name, node in part:
+            try:
+                found[name] = record_of(name, node) if isinstance(node, Znode) else node
+            except (MetadataDecodeError, ValueError) as error:
+                found[name] = Unreadable(str(error))
         yield from rest(part)
     return found
 
 
-def _state(key: PartitionKey, node: Found) -> KnownState | Unreadable | None:
-    if node is None or isinstance(node, Unreadable):
-        return node
-    try:
-        state = PartitionStateRecord.decode(key, node.data)
-    except MetadataDecodeError as error:
-        return Unreadable(error.message)
+def _topic(name: str, node: Znode) -> KnownTopic | Unreadable:
+    record = TopicRecord.decode(name, node.data)
+    paths.check_partitions(name, record.partitions)
+    problem = problem_of(record)
+    return Unreadable(problem) if problem else KnownTopic(record, node.version)
+
+
+def _state(key: PartitionKey, node: Znode) -> KnownState | Unreadable:
+    state = PartitionStateRecord.decode(key, node.data)
     return KnownState(state, PartitionVersion(node.version), node.mzxid)
 
 

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from controller.core import fences
-from controller.core.channels import Channels
 from controller.core.chunks import CHUNK_OPERATIONS_MAX, OPERATION_OVERHEAD_BYTES, chunk_by_size
-from controller.core.effects import CreateNode, DeleteNode, Operation, RoleEntry, SetData
+from controller.core.effects import CreateNode, DeleteNode, Operation, SetData
 from controller.core.elections import Decisions
 from controller.core.inputs import Done, Rejected, Unknown, Why
-from controller.core.io import Io, Steps, TermOverError, declined, rest
+from controller.core.io import Io, Steps, declined, rest
 from controller.core.model import KnownState
 from quorum.metadata import paths
 from quorum.metadata.numbers import PartitionVersion, next_version
@@ -50,12 +49,11 @@ class _Multi(NamedTuple):
 
 
 class StateWriter:
-    """Writes the states of one term; roles go with them where requests travel by queues."""
+    """Writes the states of one term."""
 
-    def __init__(self, io: Io, channels: Channels) -> None:
+    def __init__(self, io: Io) -> None:
         """Write by effects."""
         self._io = io
-        self._channels = channels
 
     def write(self, decisions: Decisions, *, one_by_one: bool = False) -> Steps[WrittenStates]:
         """Write states, each only at its version: new ones, then first ones, whose topics must exist.
@@ -63,11 +61,7 @@ class StateWriter:
         Args:
             decisions: states and the versions that they were decided on.
             one_by_one: one multi per partition, so that none is held up by another.
-
-        Raises:
-            TermOverError: another controller has been elected, or a queue that roles go to is gone.
         """
-        self._channels.begin_write()
         written = WrittenStates({}, [], {})
         if decisions.updates:
             multis = yield from self._update(decisions.updates, one_by_one=one_by_one)
@@ -87,7 +81,7 @@ class StateWriter:
         sized = (
             (
                 (key, state, version, path, value),
-                len(path) + len(value) + OPERATION_OVERHEAD_BYTES + self._entry_bytes(key, one_by_one),
+                len(path) + len(value) + OPERATION_OVERHEAD_BYTES,
             )
             for key, (state, version) in updates.items()
             for path, value in ((paths.partition_state_path(key), state.encode()),)
@@ -102,8 +96,7 @@ class StateWriter:
                 key: KnownState(state, PartitionVersion(next_version(version)), None)
                 for key, state, version, _, _ in chunk
             }
-            entries = self._entries(states, is_new=False, one_by_one=one_by_one)
-            multis.append(_Multi(self._io.begin_write(operations, entries), states, 1))
+            multis.append(_Multi(self._io.begin_write(operations), states, 1))
             yield from rest(chunk)
         return multis
 
@@ -132,10 +125,7 @@ class StateWriter:
         sized = (
             (
                 (key, state, path, value),
-                2 * len(path)
-                + len(value)
-                + 2 * OPERATION_OVERHEAD_BYTES
-                + self._entry_bytes(key, one_by_one),
+                2 * len(path) + len(value) + 2 * OPERATION_OVERHEAD_BYTES,
             )
             for key, state in creations.items()
             for path, value in ((paths.partition_path(key), state.encode()),)
@@ -148,18 +138,9 @@ class StateWriter:
                 for each in (CreateNode(path, b""), CreateNode(f"{path}/state", value))
             ]
             states = {key: KnownState(state, PartitionVersion(0), None) for key, state, _, _ in chunk}
-            entries = self._entries(states, is_new=True, one_by_one=one_by_one)
-            multis.append(_Multi(self._io.begin_write(operations, entries), states, 2))
+            multis.append(_Multi(self._io.begin_write(operations), states, 2))
             yield from rest(chunk)
         return multis
-
-    def _entries(
-        self, states: Mapping[PartitionKey, KnownState], *, is_new: bool, one_by_one: bool
-    ) -> tuple[RoleEntry, ...]:
-        return () if one_by_one else self._channels.entries(states, is_new=is_new)
-
-    def _entry_bytes(self, key: PartitionKey, one_by_one: bool) -> int:
-        return 0 if one_by_one else self._channels.entry_bytes(key)
 
     def _collect(self, written: WrittenStates, multis: Sequence[_Multi]) -> Steps[None]:
         outcomes = yield from self._io.outcomes([each.id for each in multis])
@@ -170,9 +151,6 @@ class StateWriter:
             index = outcome.failed_index if isinstance(outcome, Rejected) else -1
             if index >= 0:
                 index //= multi.operations_per_key
-            if index >= len(multi.states):
-                # What stood in it is unknown.
-                raise TermOverError("a queue of a broker was removed")
             _take_failure(written, list(multi.states), index, outcome)
 
 
@@ -189,11 +167,7 @@ def _take_failure(
 
 
 def set_topic(io: Io, topic: str, record: TopicRecord, topic_version: int) -> Steps[bool]:
-    """Replace an assignment at its version; False if it has changed meanwhile.
-
-    Raises:
-        DeclinedError: the quorum does not take it.
-    """
+    """Replace an assignment at its version; False if it has changed meanwhile."""
     rejected = yield from io.write(SetData(paths.topic_path(topic), record.encode(), topic_version))
     if rejected is not None and not rejected.is_lost_race:
         raise declined(rejected)

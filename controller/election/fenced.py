@@ -17,13 +17,7 @@ from quorum.metadata.numbers import ControllerEpoch
 async def fenced_multi(
     client: Client, mandate: Mandate[ControllerEpoch], transaction: Transaction
 ) -> list[OperationResult]:
-    """Run a transaction behind the fence; indexes of results and failures count without the check.
-
-    Raises:
-        ControllerFencedError: another controller has been elected; nothing was written.
-        MultiFailedError: an operation failed; nothing was written.
-        ConnectionLossError: the outcome is unknown.
-    """
+    """Run a transaction behind the fence; indexes of results and failures count without the check."""
     fenced = Transaction()
     fenced.check(paths.CONTROLLER_EPOCH, mandate.epoch_version)
     fenced.extend(transaction)

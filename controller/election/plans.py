@@ -136,9 +136,6 @@ def plan_election(
         epoch_node: the office's epoch, read before the others.
         holder: the office's holder.
         registration: /brokers/ids/N of the broker that the holder names (named_broker), if it is registered.
-
-    Raises:
-        MetadataDecodeError: the epoch is malformed; no election may guess one.
     """
     epoch = decode_controller_epoch(epoch_node.data, office.epoch_path)
     # Versions wrap and skip -1, which would mean "any" in a request.
@@ -218,9 +215,6 @@ def plan_registration(
         registration: /brokers/ids/N.
         generation: /brokers/generations/N, read before the registration.
         is_signed: whether a holder of the peer secret wrote the registration; another one does not count.
-
-    Raises:
-        BrokerIdInUseError: another incarnation is registered.
     """
     generation_version = None if generation is None else generation.stat.version
     if registration is None:

@@ -44,21 +44,13 @@ class Published(NamedTuple):
 
 
 async def read_published(client: Client) -> Published:
-    """Read every topic and every partition state.
-
-    Raises:
-        ClientError: the quorum cannot be asked.
-    """
+    """Read every topic and every partition state."""
     names = await client.get_children(paths.BROKER_TOPICS)
     return await read_topics(client, sorted(names))
 
 
 async def read_topics(client: Client, names: Sequence[str]) -> Published:
-    """Read some topics and the states of their partitions; a topic that does not exist is left out.
-
-    Raises:
-        ClientError: the quorum cannot be asked.
-    """
+    """Read some topics and the states of their partitions; a topic that does not exist is left out."""
     topics: dict[str, TopicRecord] = {}
     problems: dict[str, str] = {}
     async for name, outcome in _read(client, names, paths.topic_path):
@@ -88,9 +80,6 @@ async def read_states(
 
     Returns:
         The states, and {topic: what is wrong with the state of one of its partitions}.
-
-    Raises:
-        ClientError: the quorum cannot be asked.
     """
     states: dict[PartitionKey, PublishedState] = {}
     problems: dict[str, str] = {}

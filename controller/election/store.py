@@ -47,7 +47,6 @@ from quorum.metadata.records import (
     BrokerRecord,
     GenerationRecord,
     PartitionStateRecord,
-    TopicRecord,
     decode_cluster_id,
     encode_cluster_id,
     encode_controller_epoch,
@@ -60,11 +59,7 @@ EPOCH_VERSION_MAX: Final = 9_999
 
 
 async def ensure_base_paths(client: Client) -> None:
-    """Create the persistent parents of all records, and both epochs with 0; what exists stays as it is.
-
-    Raises:
-        ClientError: the quorum refused, or the connection was lost (repeat it: every step is idempotent).
-    """
+    """Create the persistent parents of all records, and both epochs with 0; what exists stays as it is."""
     for path in paths.BASE_PATHS:
         await _create_if_missing(client, path, b"")
     for path in (paths.CONTROLLER_EPOCH, paths.COORDINATOR_EPOCH):
@@ -72,11 +67,7 @@ async def ensure_base_paths(client: Client) -> None:
 
 
 async def ensure_cluster_id(client: Client, proposed: str) -> str:
-    """Return the cluster's id; the first caller's proposal becomes it.
-
-    Raises:
-        MetadataDecodeError: /cluster/id is malformed.
-    """
+    """Return the cluster's id; the first caller's proposal becomes it."""
     # Who may not create it may read it.
     if await client.exists(paths.CLUSTER_ID) is None:
         await _create_if_missing(client, paths.CLUSTER, b"")
@@ -100,9 +91,6 @@ async def ensure_controller_epoch(client: Client, highest: ControllerEpoch) -> N
 
     The node also gets the version that so many elections would have given it. A new node begins with version
     0, and the fence of a former controller, which is a version, must not fit a later one by accident.
-
-    Raises:
-        ConnectionLossError: the outcome is unknown; repeat it.
     """
     transaction = Transaction().create(paths.CONTROLLER_EPOCH, encode_controller_epoch(highest))
     version = 0
@@ -131,13 +119,6 @@ async def elect(
         broker_id: the candidate.
         timestamp_ms: wall clock, informative.
         trust: tells whose registration counts; nobody else can hold an office.
-
-    Raises:
-        MetadataDecodeError: the epoch is malformed.
-        ConnectionLossError: the connection was lost and ROUNDS_MAX rounds did not tell what became of it: if
-            it is indefinite, the candidate may be elected. Ask again.
-        ContendedError: others changed the nodes in each of ROUNDS_MAX rounds; definite.
-        SessionExpiredError: the candidate's session is over.
     """
     loss: ConnectionLossError | None = None
     for _ in range(ROUNDS_MAX):
@@ -191,10 +172,6 @@ async def resign(client: Client, office: Office[E], mandate: Mandate[E]) -> bool
 
     Returns:
         False if it was over already (fenced, or the node is gone).
-
-    Raises:
-        ConnectionLossError: in each of ROUNDS_MAX attempts; indefinite if any of them may have deleted the
-            node. The session's end removes it in any case.
     """
     transaction = Transaction()
     transaction.check(office.epoch_path, mandate.epoch_version)
@@ -250,13 +227,6 @@ async def register_broker(
         broker_id: which broker.
         record: what others learn of it; its incarnation must be given.
         trust: signs it.
-
-    Raises:
-        BrokerIdInUseError: another incarnation is registered under this id.
-        ConnectionLossError: the connection was lost and ROUNDS_MAX rounds did not tell what became of it: if
-            it is indefinite, the broker may be registered. Ask again.
-        ContendedError: others changed the nodes in each of ROUNDS_MAX rounds; definite.
-        SessionExpiredError: the session is over.
     """
     if record.incarnation is None:
         raise ValueError("record.incarnation: a broker of Quorate has one")
@@ -307,17 +277,7 @@ async def _register(
     return BrokerGeneration(results[created_at].written_stat.czxid)
 
 
-# -- topics and partition states -----------------------------------------------------------------------------
-
-
-async def create_topic(client: Client, topic: str, record: TopicRecord) -> None:
-    """Create the assignment of a topic; the controller creates the states of its partitions.
-
-    Raises:
-        NodeExistsError: the topic exists.
-        ValueError: the name is not allowed.
-    """
-    await client.create(paths.topic_path(paths.check_topic(topic)), record.encode())
+# -- partition states ----------------------------------------------------------------------------------------
 
 
 async def read_partition_states(
@@ -325,9 +285,6 @@ async def read_partition_states(
 ) -> dict[PartitionKey, tuple[PartitionStateRecord, PartitionVersion] | None]:
     """Read leaderAndISR of many partitions, pipelined: {key: (state, version of the znode) or None if
     missing}.
-
-    Raises:
-        MetadataDecodeError: a state is malformed.
     """
     nodes = await asyncio.gather(*(read_node(client, paths.partition_state_path(key)) for key in keys))
     return {
@@ -357,11 +314,6 @@ async def compare_and_set_state(
 
     Returns:
         The new version.
-
-    Raises:
-        BadVersionError: the state has changed (the caller may no longer lead), or a joining broker has
-            bounced; its path says which.
-        ConnectionLossError: the outcome is unknown; read the state again.
     """
     path = paths.partition_state_path(key)
     if not joining:

@@ -28,10 +28,9 @@ STOP_REPLICA: Final = 5
 UPDATE_METADATA: Final = 6
 CONTROLLED_SHUTDOWN: Final = 7
 
-#: LeaderAndIsrRequest.type: some of the receiver's partitions, or all of them. It is for people who read
-#: bytes; a receiver concludes nothing from it.
+#: LeaderAndIsrRequest.type: some of the receiver's partitions. It is for people who read bytes; a receiver
+#: concludes nothing from it.
 INCREMENTAL: Final = 1
-FULL: Final = 2
 
 #: {name in a registration: UpdateMetadataEndpoint.security_protocol}
 SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -53,6 +52,26 @@ class _Flexible:
     __slots__ = ()
     __type__: ClassVar[EntityType] = EntityType.nested
     __flexible__: ClassVar[bool] = True
+
+
+class _Request(_Flexible):
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.request
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfController(_Request):
+    controller_id: int = field(metadata=_INT32)
+    controller_epoch: ControllerEpoch = field(metadata=_INT32)
+    broker_epoch: BrokerGeneration = field(metadata=_INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Response(_Flexible):
+    __type__: ClassVar[EntityType] = EntityType.response
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: int = field(metadata=_INT16)
 
 
 class _LeaderAndIsr(_Flexible):
@@ -119,14 +138,9 @@ class LeaderAndIsrLiveLeader(_LeaderAndIsr):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderAndIsrRequest(_LeaderAndIsr):
+class LeaderAndIsrRequest(_LeaderAndIsr, _OfController):
     """Lead or follow these partitions; what it does not name stays as it is."""
 
-    __type__: ClassVar[EntityType] = EntityType.request
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    controller_id: int = field(metadata=_INT32)
-    controller_epoch: ControllerEpoch = field(metadata=_INT32)
-    broker_epoch: BrokerGeneration = field(metadata=_INT64)
     type: int = field(metadata=_INT8)
     topic_states: tuple[LeaderAndIsrTopicState, ...]
     live_leaders: tuple[LeaderAndIsrLiveLeader, ...]
@@ -149,13 +163,10 @@ class LeaderAndIsrTopicError(_LeaderAndIsr):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderAndIsrResponse(_LeaderAndIsr):
+class LeaderAndIsrResponse(_LeaderAndIsr, _Response):
     """The answer to a LeaderAndIsrRequest."""
 
-    __type__: ClassVar[EntityType] = EntityType.response
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    error_code: int = field(metadata=_INT16)
-    topics: tuple[LeaderAndIsrTopicError, ...]
+    topics: tuple[LeaderAndIsrTopicError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,25 +214,16 @@ class UpdateMetadataBroker(_UpdateMetadata):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateMetadataRequest(_UpdateMetadata):
+class UpdateMetadataRequest(_UpdateMetadata, _OfController):
     """All live brokers, and the partitions that changed."""
 
-    __type__: ClassVar[EntityType] = EntityType.request
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    controller_id: int = field(metadata=_INT32)
-    controller_epoch: ControllerEpoch = field(metadata=_INT32)
-    broker_epoch: BrokerGeneration = field(metadata=_INT64)
     topic_states: tuple[UpdateMetadataTopicState, ...]
     live_brokers: tuple[UpdateMetadataBroker, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateMetadataResponse(_UpdateMetadata):
+class UpdateMetadataResponse(_UpdateMetadata, _Response):
     """The answer to an UpdateMetadataRequest."""
-
-    __type__: ClassVar[EntityType] = EntityType.response
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    error_code: int = field(metadata=_INT16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,14 +245,9 @@ class StopReplicaTopicState(_StopReplica):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopReplicaRequest(_StopReplica):
+class StopReplicaRequest(_StopReplica, _OfController):
     """Stop these replicas, and delete those that say so."""
 
-    __type__: ClassVar[EntityType] = EntityType.request
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    controller_id: int = field(metadata=_INT32)
-    controller_epoch: ControllerEpoch = field(metadata=_INT32)
-    broker_epoch: BrokerGeneration = field(metadata=_INT64)
     topic_states: tuple[StopReplicaTopicState, ...]
 
 
@@ -264,21 +261,16 @@ class StopReplicaPartitionError(_StopReplica):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopReplicaResponse(_StopReplica):
+class StopReplicaResponse(_StopReplica, _Response):
     """The answer to a StopReplicaRequest."""
 
-    __type__: ClassVar[EntityType] = EntityType.response
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    error_code: int = field(metadata=_INT16)
-    partition_errors: tuple[StopReplicaPartitionError, ...]
+    partition_errors: tuple[StopReplicaPartitionError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlledShutdownRequest(_ControlledShutdown):
+class ControlledShutdownRequest(_ControlledShutdown, _Request):
     """A broker asks the controller to move its leaders away."""
 
-    __type__: ClassVar[EntityType] = EntityType.request
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
     broker_id: int = field(metadata=_INT32)
     broker_epoch: BrokerGeneration = field(metadata=_INT64)
 
@@ -292,16 +284,15 @@ class RemainingPartition(_ControlledShutdown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlledShutdownResponse(_ControlledShutdown):
+class ControlledShutdownResponse(_ControlledShutdown, _Response):
     """The answer to a ControlledShutdownRequest."""
 
-    __type__: ClassVar[EntityType] = EntityType.response
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    error_code: int = field(metadata=_INT16)
-    remaining_partitions: tuple[RemainingPartition, ...]
+    remaining_partitions: tuple[RemainingPartition, ...] = ()
 
 
-ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest | ControlledShutdownRequest
+#: What a controller asks of brokers.
+ControllerRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+ControlRequest = ControllerRequest | ControlledShutdownRequest
 ControlResponse = (
     LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse | ControlledShutdownResponse
 )
@@ -329,10 +320,6 @@ def decode_request(api_key: int, api_version: int, body: Buffer) -> ControlReque
         api_key: of its header; one of CONTROL_VERSIONS.
         api_version: of its header.
         body: what follows the header.
-
-    Raises:
-        MalformedMessageError: it is no control request, of another version, breaks its schema, or names a
-            topic or partition that cannot be: such a name would become a path.
     """
     request = decode(_entity(_REQUESTS, api_key, api_version), body)
     try:
@@ -344,12 +331,23 @@ def decode_request(api_key: int, api_version: int, body: Buffer) -> ControlReque
 
 
 def decode_response(api_key: int, api_version: int, body: Buffer) -> ControlResponse:
-    """Read the answer to a control request of that key and version.
-
-    Raises:
-        MalformedMessageError: it breaks its schema.
-    """
+    """Read the answer to a control request of that key and version."""
     return decode(_entity(_RESPONSES, api_key, api_version), body)
+
+
+def refusal(request: ControlRequest, error_code: int) -> ControlResponse:
+    """Return the answer to a request of which nothing is carried out."""
+    return _RESPONSES[request.__api_key__](error_code=error_code)
+
+
+def partition_codes(answer: ControlResponse) -> list[int]:
+    """Return what became of each partition."""
+    match answer:
+        case LeaderAndIsrResponse(topics=topics):
+            return [each.error_code for topic in topics for each in topic.partition_errors]
+        case StopReplicaResponse(partition_errors=errors):
+            return [each.error_code for each in errors]
+    return []
 
 
 def encode_request(request: ControlRequest) -> bytes:

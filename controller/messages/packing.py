@@ -168,7 +168,7 @@ def pack_leader_and_isr(
         controller_id: the sender.
         controller_epoch: of the sender.
         broker_epoch: generation of the receiver.
-        request_type: INCREMENTAL or FULL.
+        request_type: INCREMENTAL.
         topics: from pack_topic, around partitions of pack_leadership.
         live_leaders: from pack_live_leaders.
     """

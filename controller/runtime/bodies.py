@@ -101,11 +101,6 @@ class Bodies:
                 ]
                 return Body(STOP_REPLICA, packing.pack_stop_replica(*sender, topics))
 
-    def make_roles(self, sender: Sender, states: Mapping[PartitionKey, KnownState], *, is_new: bool) -> Body:
-        """Make the LeaderAndIsr of states that are about to be written."""
-        self._forget_outdated()
-        return self._roles(sender, states, dict.fromkeys(states, is_new))
-
     def _forget_outdated(self) -> None:
         live = tuple(self._model.brokers)
         if live != self._live:

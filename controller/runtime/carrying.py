@@ -6,7 +6,6 @@ Source: issue "Make the control plane steppable"; control-plane design, "Fencing
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from controller.core import effects, inputs
@@ -16,7 +15,6 @@ from quorum.client import (
     Client,
     ClientError,
     ConnectionLossError,
-    CreateMode,
     MultiFailedError,
     NodeExistsError,
     NoNodeError,
@@ -57,19 +55,8 @@ async def read_children(
     return inputs.ChildrenRead(effect.id, tuple(sorted(names)))
 
 
-async def write(
-    client: Client,
-    effect: effects.Write,
-    node_of: Callable[[effects.RoleEntry], tuple[str, bytes]] | None = None,
-) -> inputs.MultiDone:
-    """Run a multi and say what became of it.
-
-    Args:
-        client: whose session it is.
-        effect: the multi.
-        node_of: makes the sequential node of an entry that goes with it: (path without number, value);
-            None: it has no entries.
-    """
+async def write(client: Client, effect: effects.Write) -> inputs.MultiDone:
+    """Run a multi and say what became of it."""
     transaction = Transaction()
     for operation in effect.operations:
         match operation:
@@ -81,9 +68,6 @@ async def write(
                 transaction.check(path, version)
             case effects.DeleteNode(path, version):
                 transaction.delete(path, version)
-    for entry in effect.entries:
-        assert node_of is not None, "the write has no entries"
-        transaction.create(*node_of(entry), CreateMode.PERSISTENT_SEQUENTIAL)
     try:
         await client.multi(transaction)
     except SESSION_OVER:

@@ -134,7 +134,6 @@ class Controller:
             await ensure_controller_epoch(self._client, await highest_controller_epoch(self._client))
 
     def _begin(self, mandate: Mandate[ControllerEpoch]) -> Shell:
-        self._counters.elections_won += 1
         elected = inputs.Elected(
             mandate.broker_id, mandate.epoch, mandate.epoch_version, self._rng.getrandbits(63)
         )

@@ -1,9 +1,7 @@
 """Control requests by the quorum: entries of the receiver's queue, which it deletes once they are applied.
 
-A role goes into the multi of the state that it follows from, so both stand in the quorum or neither does;
-what a state does not say (the metadata of others, stops, and all that a new life of a broker is owed) follows
-as entries of their own. There is no timeout: an entry stands until its broker applies it, or is gone. Hard
-state is the queue; it is empty at the start of every life of a broker under every controller.
+There is no timeout: an entry stands until its broker applies it, or is gone. Hard state is the queue; it is
+empty at the start of every life of a broker under every controller.
 Source: seeds [0.A] 5, [0.C] 3, [0.disc2] (ZKQueue); control-plane design, "Channel".
 """
 
@@ -14,7 +12,6 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from controller.core.effects import RoleEntry
 from controller.core.inputs import Answered
 from controller.core.options import Counters
 from controller.core.outbox import Batch
@@ -75,13 +72,7 @@ class QueueCarrier:
         self._is_open = False
 
     async def exchange(self, batch: Batch) -> Answered:
-        """Write an entry and wait until the broker has applied it.
-
-        Raises:
-            ControllerFencedError: another controller has been elected.
-            QueueGoneError: somebody has removed the queue.
-            ConnectionLossError: nobody knows whether the entry stands; one that comes twice does no harm.
-        """
+        """Write an entry and wait until the broker has applied it."""
         if not self._is_open:
             await self._open()
             self._is_open = True
@@ -96,11 +87,6 @@ class QueueCarrier:
             gone.clear()
         # An entry that is gone was applied; it says no more.
         return Answered(self._broker_id, self._sender.generation, ErrorCode.NONE, {})
-
-    def node(self, entry: RoleEntry) -> tuple[str, bytes]:
-        """Return the sequential node of an entry that goes into a multi: (path without number, value)."""
-        body = self._bodies.make_roles(self._sender, entry.states, is_new=entry.is_new)
-        return f"{self._path}/", self._entry(body)
 
     def close(self) -> None:
         """Nothing is open; the queue goes with its registration."""

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from controller.core.effects import CloseChannel, OpenChannel, RoleEntry, Send
+from controller.core.effects import CloseChannel, OpenChannel, Send
 from controller.core.inputs import Answered, Ended, Input, NoAnswer
 from controller.core.model import LiveBroker
 from controller.core.options import ControllerOptions, Counters
@@ -210,12 +210,6 @@ class Senders:
         line.task = asyncio.get_running_loop().create_task(
             self._exchange(line, effect.batch), name=f"control request to broker {effect.broker_id}"
         )
-
-    def node(self, entry: RoleEntry) -> tuple[str, bytes]:
-        """Return the sequential node of an entry that goes into a multi: (path without number, value)."""
-        carrier = self._lines[entry.broker_id].carrier
-        assert isinstance(carrier, QueueCarrier), "the core makes entries for queues only"
-        return carrier.node(entry)
 
     async def _exchange(self, line: _Line, batch: Batch) -> None:
         share = self._share

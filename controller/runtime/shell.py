@@ -37,6 +37,7 @@ from quorum.errors import QuorateError
 from quorum.metadata.errors import SESSION_OVER, ControllerFencedError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.platform.pace import Pace
+from quorum.platform.tasks import TaskSet
 
 log = logging.getLogger("quorate.controller")
 
@@ -87,7 +88,7 @@ class Shell:
         #: {request: its outcome}
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet(self._fail)
         self._timer: tuple[int, asyncio.TimerHandle] | None = None
         self._resign: effects.Resign | None = None
         self._failure: BaseException | None = None
@@ -95,12 +96,7 @@ class Shell:
     # -- what others call ----------------------------------------------------------------------------------
 
     async def run(self) -> str:
-        """Work until the term is over, and return why.
-
-        Raises:
-            ControllerFencedError: another controller has been elected.
-            QuorateError: an unforeseen one; another term may have more luck.
-        """
+        """Work until the term is over, and return why."""
         self._client.add_listener(self._on_client_state)
         try:
             for path, watched in WATCHED.items():
@@ -262,21 +258,17 @@ class Shell:
                 pass
 
     def _begin(self, work: Coroutine[object, object, inputs.Input]) -> None:
-        task = asyncio.get_running_loop().create_task(self._put_result(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._put_result(work))
 
     async def _put_result(self, work: Coroutine[object, object, inputs.Input]) -> None:
         try:
             self.put(await work)
         except SESSION_OVER:
             self.put(inputs.Ended("the session is over", is_fenced=True))
-        except Exception as error:  # noqa: BLE001 - the top of a task: the term ends with the story
-            self._fail(error)
 
     async def write(self, effect: effects.Write) -> inputs.MultiDone:
         """Run a multi and say what became of it."""
-        return await carrying.write(self._client, effect, self._senders.node)
+        return await carrying.write(self._client, effect)
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -297,10 +289,7 @@ class Shell:
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_result(RequestFailed(ErrorCode.NOT_CONTROLLER, self._resign.reason))
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.stop()
         await self._senders.close_all()
         if self._client.state in (ClientState.CONNECTED, ClientState.SUSPENDED):
             await self._remove_watches()

@@ -1,41 +1,55 @@
 """Kafka's error codes: the one table, used by the controller, the brokers and their clients.
 
-Holds the numbers that Quorate answers with or meets in an answer, under Kafka's names. Whether a code is
-retriable is Kafka's own classification; a code that is missing here counts as not retriable. Knows no
-request. Source: org.apache.kafka.common.protocol.Errors (Kafka 3.9).
+Holds the numbers that Quorate answers with or meets in an answer, under Kafka's names: (number, retriable,
+definite). Whether a code is retriable is Kafka's own classification; a code that is missing here counts as
+not retriable. Knows no request. Source: org.apache.kafka.common.protocol.Errors (Kafka 3.9).
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, Self
 
 
 class ErrorCode(IntEnum):
-    """The number of an error on the wire."""
+    """The number of an error on the wire.
 
-    UNKNOWN_SERVER_ERROR = -1
+    Attributes:
+        retriable: Kafka's clients send the same request again, mostly after a look at the metadata.
+        definite: the request had no effect and will have none.
+    """
+
+    retriable: bool
+    definite: bool
+
+    def __new__(cls, number: int, retriable: bool = False, definite: bool = True) -> Self:
+        """Make a row of the table."""
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.retriable, code.definite = retriable, definite
+        return code
+
+    UNKNOWN_SERVER_ERROR = -1, False, False
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    INVALID_FETCH_SIZE = 4
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
+    CORRUPT_MESSAGE = 2, True
+    UNKNOWN_TOPIC_OR_PARTITION = 3, True
+    LEADER_NOT_AVAILABLE = 5, True
+    NOT_LEADER_OR_FOLLOWER = 6, True
+    REQUEST_TIMED_OUT = 7, True, False
     BROKER_NOT_AVAILABLE = 8
-    REPLICA_NOT_AVAILABLE = 9
+    REPLICA_NOT_AVAILABLE = 9, True
     MESSAGE_TOO_LARGE = 10
     STALE_CONTROLLER_EPOCH = 11
     OFFSET_METADATA_TOO_LARGE = 12
-    NETWORK_EXCEPTION = 13
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
+    NETWORK_EXCEPTION = 13, True, False
+    COORDINATOR_LOAD_IN_PROGRESS = 14, True
+    COORDINATOR_NOT_AVAILABLE = 15, True
+    NOT_COORDINATOR = 16, True
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    NOT_ENOUGH_REPLICAS = 19, True
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, True, False
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
@@ -43,8 +57,6 @@ class ErrorCode(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
-    TOPIC_AUTHORIZATION_FAILED = 29
-    GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
@@ -55,50 +67,43 @@ class ErrorCode(IntEnum):
     INVALID_REPLICATION_FACTOR = 38
     INVALID_REPLICA_ASSIGNMENT = 39
     INVALID_CONFIG = 40
-    NOT_CONTROLLER = 41
+    NOT_CONTROLLER = 41, True
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
     INVALID_PRODUCER_ID_MAPPING = 49
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
-    OPERATION_NOT_ATTEMPTED = 55
-    KAFKA_STORAGE_ERROR = 56
+    KAFKA_STORAGE_ERROR = 56, True, False
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
-    UNKNOWN_PRODUCER_ID = 59
     REASSIGNMENT_IN_PROGRESS = 60
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    LISTENER_NOT_FOUND = 72
-    TOPIC_DELETION_DISABLED = 73
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
+    FETCH_SESSION_ID_NOT_FOUND = 70, True
+    INVALID_FETCH_SESSION_EPOCH = 71, True
+    LISTENER_NOT_FOUND = 72, True
+    FENCED_LEADER_EPOCH = 74, True
+    UNKNOWN_LEADER_EPOCH = 75, True
     UNSUPPORTED_COMPRESSION_TYPE = 76
     STALE_BROKER_EPOCH = 77
-    OFFSET_NOT_AVAILABLE = 78
+    OFFSET_NOT_AVAILABLE = 78, True
     MEMBER_ID_REQUIRED = 79
-    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    PREFERRED_LEADER_NOT_AVAILABLE = 80, True
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
-    ELECTION_NOT_NEEDED = 84
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, True
+    ELECTION_NOT_NEEDED = 84, True
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
-    UNSTABLE_OFFSET_COMMIT = 88
-    PRODUCER_FENCED = 90
-    RESOURCE_NOT_FOUND = 91
-    UNKNOWN_TOPIC_ID = 100
-    INCONSISTENT_TOPIC_ID = 103
-    INCONSISTENT_CLUSTER_ID = 104
-    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    UNSTABLE_OFFSET_COMMIT = 88, True
+    UNKNOWN_TOPIC_ID = 100, True
+    INCONSISTENT_TOPIC_ID = 103, True
+    FETCH_SESSION_TOPIC_ID_ERROR = 106, True
     FENCED_MEMBER_EPOCH = 110
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
@@ -108,49 +113,9 @@ class ErrorCode(IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
-#: Codes after which Kafka's clients send the same request again, mostly after a look at the metadata.
-RETRIABLE: Final = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.LISTENER_NOT_FOUND,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-        ErrorCode.ELECTION_NOT_NEEDED,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-    }
-)
-
+RETRIABLE: Final = frozenset(each for each in ErrorCode if each.retriable)
 #: Codes after which a request may have had an effect, or may still have one.
-INDEFINITE: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
+INDEFINITE: Final = frozenset(each for each in ErrorCode if not each.definite)
 
 
 def code_name(code: int) -> str:

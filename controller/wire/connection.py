@@ -98,10 +98,6 @@ class BrokerConnection:
             cluster_id: of this process; a broker of another cluster is refused.
             client_id: names this process to people.
             timeout_ms: for all of it.
-
-        Raises:
-            BrokerUnreachableError: nobody answers there in time.
-            BrokerAuthenticationError: one side does not accept the other's proof.
         """
         address = f"{host}:{port}"
         remedy = "see that the broker runs, and that its broker listener is reachable from here"
@@ -171,10 +167,6 @@ class BrokerConnection:
 
         Returns:
             The answer's body, without its header.
-
-        Raises:
-            BrokerUnreachableError: it was not sent (definite).
-            BrokerConnectionLostError: it was sent, or begun, and its answer did not come (indefinite).
         """
         answer: asyncio.Future[bytes] | None = None
         try:

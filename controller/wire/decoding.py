@@ -107,9 +107,6 @@ def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: in
         body: holds the message, without its header.
         offset: where it begins.
         items_max: items of all its arrays together, and tagged fields that are not known.
-
-    Raises:
-        MalformedMessageError: it is cut short, breaks its schema, or has too many items.
     """
     try:
         state = _State(items_max)
@@ -124,12 +121,7 @@ def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: in
 
 
 def varint(body: Buffer, offset: int) -> tuple[int, int]:
-    """Read an unsigned varint; return it and the offset behind it.
-
-    Raises:
-        IndexError: the buffer ends first.
-        ValueError: it has more than five bytes.
-    """
+    """Read an unsigned varint; return it and the offset behind it."""
     value = body[offset]
     if value < 0x80:
         return value, offset + 1

@@ -64,9 +64,6 @@ def parse_request_header(frame: Buffer, is_flexible: Callable[[int, int], bool])
     Args:
         frame: without its length.
         is_flexible: whether (api key, api version) has tagged fields; False for those that are not known.
-
-    Raises:
-        MalformedMessageError: it is cut short, or has too many tagged fields.
     """
     try:
         api_key, api_version, correlation_id, name_bytes = _HEADER.unpack_from(frame)
@@ -92,11 +89,7 @@ def response_head(correlation_id: int, body_bytes: int, *, flexible: bool) -> by
 
 
 def parse_correlation_id(frame: Buffer) -> int:
-    """Return the correlation id of a response frame, which is given without its length.
-
-    Raises:
-        MalformedMessageError: it is cut short.
-    """
+    """Return the correlation id of a response frame, which is given without its length."""
     if len(frame) < LENGTH.size:
         raise MalformedMessageError("response header", "it is cut short")
     correlation_id: int = LENGTH.unpack_from(frame)[0]
@@ -104,11 +97,7 @@ def parse_correlation_id(frame: Buffer) -> int:
 
 
 def response_body_offset(frame: Buffer, *, flexible: bool) -> int:
-    """Return where the body of a response frame begins.
-
-    Raises:
-        MalformedMessageError: the header is cut short.
-    """
+    """Return where the body of a response frame begins."""
     if not flexible:
         return LENGTH.size
     try:

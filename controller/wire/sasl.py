@@ -51,11 +51,7 @@ class SaslGate:
         return self._exchange is not None and self._exchange.authenticated
 
     def handle_handshake(self, body: Buffer) -> SaslAnswer:
-        """Answer SaslHandshake 1.
-
-        Raises:
-            MalformedMessageError: the body is no such request.
-        """
+        """Answer SaslHandshake 1."""
         mechanism = decode(SaslHandshakeRequest, body).mechanism
         code = ErrorCode.NONE
         if self._exchange is not None:
@@ -68,11 +64,7 @@ class SaslGate:
         return SaslAnswer(_encode(response), close=code is not ErrorCode.NONE)
 
     def handle_authenticate(self, body: Buffer) -> SaslAnswer:
-        """Answer SaslAuthenticate 2.
-
-        Raises:
-            MalformedMessageError: the body is no such request.
-        """
+        """Answer SaslAuthenticate 2."""
         message = decode(SaslAuthenticateRequest, body).auth_bytes
         code, answer = ErrorCode.NONE, b""
         if self._exchange is None or self._exchange.authenticated:
@@ -103,24 +95,14 @@ def authenticate_request(message: bytes) -> bytes:
 
 
 def check_handshake_response(body: Buffer) -> None:
-    """Read the answer to SaslHandshake 1.
-
-    Raises:
-        ScramError: the broker refuses the mechanism.
-        MalformedMessageError: it is no such answer.
-    """
+    """Read the answer to SaslHandshake 1."""
     code = int(decode(SaslHandshakeResponse, body).error_code)
     if code != ErrorCode.NONE:
         raise ScramError(f"the broker refuses {MECHANISM}: {code_name(code)}", "dial its broker listener")
 
 
 def read_authenticate_response(body: Buffer) -> bytes:
-    """Read the answer to SaslAuthenticate 2; return the broker's message of the exchange.
-
-    Raises:
-        ScramError: the broker refuses.
-        MalformedMessageError: it is no such answer.
-    """
+    """Read the answer to SaslAuthenticate 2; return the broker's message of the exchange."""
     response = decode(SaslAuthenticateResponse, body)
     code = int(response.error_code)
     if code != ErrorCode.NONE:

@@ -100,11 +100,7 @@ class ScramClient:
         return (_GS2_HEADER + self._first_bare).encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """Return the second message.
-
-        Raises:
-            ScramError: the broker is of another cluster, or does not follow the exchange.
-        """
+        """Return the second message."""
         fields = _attributes(server_first, "rsi")
         nonce = fields["r"]
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
@@ -124,11 +120,7 @@ class ScramClient:
         return f"{without_proof},p={_base64(self._keys.proof(auth_message))}".encode()
 
     def finish(self, server_final: bytes) -> None:
-        """Check that the broker knows the secret as well.
-
-        Raises:
-            ScramError: it does not.
-        """
+        """Check that the broker knows the secret as well."""
         fields = _attributes(server_final, "v")
         if not hmac.compare_digest(_unbase64(fields["v"]), self._expected_signature):
             raise ScramError("the broker does not know the peer secret", _SAME_FILE)
@@ -167,11 +159,7 @@ class ScramExchange:
         self.authenticated = False
 
     def answer(self, message: bytes) -> bytes:
-        """Take one message of the client and return the answer.
-
-        Raises:
-            ScramError: the exchange has failed; the connection must be closed.
-        """
+        """Take one message of the client and return the answer."""
         if self._failed or self.authenticated:
             raise ScramError("the exchange is over", "open another connection")
         try:

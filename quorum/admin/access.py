@@ -41,11 +41,7 @@ OPERATOR_PATHS: Final = web.AppKey[frozenset[str]]("operator_paths")
 
 
 def authorize(request: web.Request) -> None:
-    """Let a request pass, or refuse it.
-
-    Raises:
-        GuardError: 401, it has no token that the port knows; 403, a reader's where an operator's is needed.
-    """
+    """Let a request pass, or refuse it."""
     tokens = request.app.get(TOKENS)
     if tokens is None or request.path in OPEN_PATHS:
         return

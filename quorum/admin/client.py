@@ -63,9 +63,6 @@ def use_token(path: Path) -> None:
 
     Args:
         path: its file.
-
-    Raises:
-        UsageError: the file cannot be read, or holds nothing that a header can carry.
     """
     try:
         token = path.read_text(encoding="ascii").strip()
@@ -149,12 +146,6 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
 
     Returns:
         Status code and body.
-
-    Raises:
-        UsageError: url is not http://host:port.
-        NotSentError: no connection. Definite, retriable.
-        NotAnsweredError: it may have been sent, and no answer came, or a longer one than ANSWER_BYTES_MAX.
-            Indefinite, retriable.
     """
     host, port = _host_and_port(url)
     connect_timeout_s = min(timeout_s, CONNECT_TIMEOUT_S)
@@ -199,12 +190,6 @@ def ask(url: str, request: AdminChange, timeout_s: float) -> dict[str, Any]:
         request: what to change.
         timeout_s: after this long without an answer its outcome is unknown. Longer than the node takes to
             find out that it does not know it, it leaves the telling to the node.
-
-    Raises:
-        UsageError: url is not http://host:port.
-        NotSentError: no connection. Definite.
-        OutcomeUnknownError: it was sent, and no node's answer came. Indefinite.
-        RefusedByNodeError: it was not done; definite or not, as it says.
     """
     body = None if request.fields is None else json.dumps(request.fields).encode()
     try:
@@ -212,7 +197,7 @@ def ask(url: str, request: AdminChange, timeout_s: float) -> dict[str, Any]:
     except NotAnsweredError as error:
         raise _outcome_unknown(url, request, error.reason) from error
     answer = _read(content)
-    if code == 200 and _fits(answer, request.answer):
+    if code in (200, 202) and _fits(answer, request.answer):
         return answer
     # What failed may be something before the node, behind which it was done: only a node's word counts.
     if code < 400 or not _fits(answer, {"error": str}) or (code >= 500 and "definite" not in answer):
@@ -237,9 +222,6 @@ def get_readiness(url: str, timeout_s: float) -> tuple[bool, str]:
 
     Returns:
         Whether it can, and its reason in one sentence.
-
-    Raises:
-        UsageError, UnreachableError: as `get`.
     """
     code, body = get(url, "/readyz", timeout_s)
     answer = _read(body)
@@ -248,14 +230,10 @@ def get_readiness(url: str, timeout_s: float) -> tuple[bool, str]:
 
 
 def get_status(url: str, timeout_s: float) -> dict[str, Any]:
-    """Ask a node for /v1/status.
-
-    Raises:
-        UsageError, UnreachableError: as `get`; also for an answer that is not a node's status.
-    """
+    """Ask a node for /v1/status."""
     code, body = get(url, "/v1/status", timeout_s)
     answer = _read(body)
-    if code == 200 and _fits(answer, _STATUS_SHAPE, _STATUS_NULLABLE):
+    if code in (200, 202) and _fits(answer, _STATUS_SHAPE, _STATUS_NULLABLE):
         return answer
     if code == _MISDIRECTED and _fits(answer, {"error": str, "remedy": str}):
         raise UnreachableError(f"{url}: {printable(answer['error'])}", printable(answer["remedy"]))
@@ -309,11 +287,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def _address(url: str) -> tuple[str, int]:
-    """Read host and port of a URL.
-
-    Raises:
-        ValueError: they are none, or the URL has more or less than them.
-    """
+    """Read host and port of a URL."""
     parts = urlsplit(url)
     host, port = parts.hostname, parts.port
     rest = f"{parts.path}{parts.query}{parts.fragment}"

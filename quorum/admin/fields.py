@@ -35,9 +35,6 @@ async def read_fields(
         optional: whether no body at all counts as an object without fields.
         with_query: whether the endpoint reads the query itself.
         bytes_max: of the body; 0: what the application takes.
-
-    Raises:
-        BadInputError: it is anything else.
     """
     if not with_query:
         refuse_unknown("query", set(request.query), set(), example)
@@ -55,11 +52,7 @@ async def read_fields(
 
 
 def refuse_unknown(where: str, given: set[str], known: set[str], example: str) -> None:
-    """Refuse fields that the endpoint does not know.
-
-    Raises:
-        BadInputError: there is one; it names the first.
-    """
+    """Refuse fields that the endpoint does not know."""
     unknown = sorted(given - known)
     if unknown:
         raise BadInputError(f"the {where} has the unknown field {shown(unknown[0])}", example, unknown[0])

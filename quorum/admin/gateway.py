@@ -40,12 +40,7 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """Lend the client for a request.
-
-        Raises:
-            TimeoutError: the request took too long; its outcome is unknown if it writes.
-            ClientError: as the client says.
-        """
+        """Lend the client for a request."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None

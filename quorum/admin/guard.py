@@ -54,11 +54,7 @@ def lower_case(names: Iterable[str]) -> frozenset[str]:
 
 
 def guard(request: web.Request) -> None:
-    """Let a request pass, or refuse it.
-
-    Raises:
-        GuardError: its Host is another name, or a page of another origin made it.
-    """
+    """Let a request pass, or refuse it."""
     for host in request.headers.getall("Host", []):
         if not _is_ours(host, request.app[HOSTS]):
             raise GuardError(
@@ -72,11 +68,7 @@ def guard(request: web.Request) -> None:
 
 
 def guard_change(request: web.Request) -> None:
-    """Let a request for a path and method that are there pass, or refuse it.
-
-    Raises:
-        GuardError: it asks for a change as a page could.
-    """
+    """Let a request for a path and method that are there pass, or refuse it."""
     if request.method not in _CHANGES:
         return
     if "Origin" in request.headers:

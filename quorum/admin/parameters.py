@@ -59,11 +59,7 @@ class Parameter(NamedTuple):
         return schema
 
     def read(self, given: str) -> Value:
-        """Check a value.
-
-        Raises:
-            BadInputError: it is not of this kind, or out of range.
-        """
+        """Check a value."""
         problem = f"{self.name} = {shown(given)}"
         if self.kind is bool:
             if given not in _BOOLEANS:
@@ -91,9 +87,6 @@ def read_query(request: web.Request, parameters: Sequence[Parameter]) -> Mapping
 
     Returns:
         {name: value} of every parameter.
-
-    Raises:
-        BadInputError: it has an unknown parameter, one twice, one that is not as declared, or lacks one.
     """
     known = {parameter.name for parameter in parameters}
     example = f"send {', '.join(sorted(known))}" if known else "send no query"

@@ -75,12 +75,7 @@ class AdminServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Bind and serve.
-
-        Raises:
-            AddressInUseError: another process listens at the address.
-            ConfigError: the address cannot be bound.
-        """
+        """Bind and serve."""
         listener = bind("listen.admin", self._listen)
         await self._runner.setup()
         self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listener)

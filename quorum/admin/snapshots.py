@@ -1,9 +1,7 @@
 """The endpoint that has this node take a snapshot of its own state.
 
-Decides what a well-formed request is; when it is answered, and by which snapshot, is
-quorum.node.snapshotting's. The node that is asked takes it, whoever leads. No state.
-
-Source: architecture, "HTTP on the admin port"; raft, "Snapshots".
+The answer is 202: GET /v1/snapshots has the snapshot once it is durable, or says why there is none. The node
+that is asked takes it, whoever leads. No state.
 """
 
 from __future__ import annotations
@@ -19,6 +17,6 @@ _EXAMPLE: Final = "send no body, or {}"
 
 
 async def post_snapshot(request: web.Request) -> web.Response:
-    """Take a snapshot, and answer once it is durable."""
+    """Have a snapshot taken."""
     await read_fields(request, set(), _EXAMPLE, optional=True)
-    return json_answer(await request.app[VIEW].take_snapshot())
+    return json_answer(await request.app[VIEW].take_snapshot(), status=202)

@@ -41,7 +41,7 @@ CONNECTION: Final = fields(
     packets_sent=INTEGER,
 )
 WATCHED: Final = fields(path=STRING, session_ids=list_of(INTEGER))
-SNAPSHOT: Final = fields(name=STRING, log_index=INTEGER, term=INTEGER, size_bytes=INTEGER)
+SNAPSHOT: Final = fields(name=STRING, log_index=INTEGER, term=INTEGER, size_bytes=INTEGER, path=STRING)
 JOURNAL: Final = fields(
     first_index=INTEGER,
     durable_index=INTEGER,
@@ -89,8 +89,8 @@ class StateView(Protocol):
     def watches(self, after: str, limit: int) -> list[Mapping[str, object]]:
         """Return watched paths by name, each as WATCHED."""
 
-    def snapshots(self) -> list[Mapping[str, object]]:
-        """Return the snapshots, oldest first, each as SNAPSHOT."""
+    def snapshots(self) -> Mapping[str, object]:
+        """Return what SNAPSHOTS has, the oldest first."""
 
     def snapshot_file(self, name: str) -> Iterator[bytes] | None:
         """Return the bytes of a snapshot that is listed, to be read in one thread at a time."""
@@ -152,7 +152,7 @@ async def get_watches(request: web.Request) -> web.Response:
 async def get_snapshots(request: web.Request) -> web.Response:
     """List the snapshots of this node."""
     read_query(request, ())
-    return json_answer({"items": part(request, STATE).snapshots()})
+    return json_answer(part(request, STATE).snapshots())
 
 
 async def get_snapshot_file(request: web.Request) -> web.StreamResponse:
@@ -198,4 +198,4 @@ async def get_config(request: web.Request) -> web.Response:
 SESSIONS: Final = page_of(SESSION)
 CONNECTIONS: Final = page_of(CONNECTION)
 WATCHES: Final = page_of(WATCHED)
-SNAPSHOTS: Final = fields(items=list_of(SNAPSHOT))
+SNAPSHOTS: Final = fields(items=list_of(SNAPSHOT), problem=STRING)

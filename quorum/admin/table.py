@@ -34,7 +34,7 @@ _MEMBER_BODY: Final[Schema] = {
     "additionalProperties": False,
 }
 _CHANGED: Final = fields(log_index=INTEGER, members=list_of(OBJECT))
-_TAKEN: Final = fields(log_index=INTEGER, term=INTEGER, size_bytes=INTEGER, path=STRING)
+_TAKEN: Final = fields(log_index=INTEGER)
 _EMPTY_BODY: Final[Schema] = {"type": "object", "additionalProperties": False}
 
 
@@ -72,12 +72,14 @@ _NODE: Final = (
         body=_EMPTY_BODY,
         optional_body=True,
         answer=_TAKEN,
+        status=(202,),
     ),
     AdminEndpoint(
         *("POST", "/v1/snapshots", snapshots.post_snapshot, "Take a snapshot of this node's state"),
         body=_EMPTY_BODY,
         optional_body=True,
         answer=_TAKEN,
+        status=(202,),
     ),
     AdminEndpoint(
         "GET", "/v1/snapshots", state.get_snapshots, "This node's snapshots", answer=state.SNAPSHOTS

@@ -66,11 +66,7 @@ class AdminView(StatusView, Protocol):
         """Let a member go."""
 
     async def take_snapshot(self) -> Mapping[str, object]:
-        """Have a durable snapshot of all that this node has applied.
-
-        Returns:
-            log_index and term of the last entry that it covers, size_bytes, and path of its file.
-        """
+        """Have a snapshot of all that is applied here; returns the log_index that it covers at least."""
 
 
 class BadInputError(Exception):
@@ -93,11 +89,7 @@ class NotStartedError(QuorateError):
 
 
 def part(request: web.Request, key: web.AppKey[Part]) -> Part:
-    """Return a part of the application that only a node that has started has.
-
-    Raises:
-        NotStartedError: it has not.
-    """
+    """Return a part of the application that only a node that has started has."""
     found = request.app.get(key)
     if found is None:
         raise NotStartedError

@@ -235,12 +235,7 @@ def _plain(stat: Stat) -> dict[str, int]:
 
 
 def _add(transaction: Transaction, operation: object) -> None:
-    """Add an operation as JSON has it.
-
-    Raises:
-        BadInputError: it is not well-formed.
-        InvalidArgumentError: no request can carry it.
-    """
+    """Add an operation as JSON has it."""
     op = operation.get("op") if isinstance(operation, dict) else None
     if not isinstance(operation, dict) or not isinstance(op, str) or op not in _KEYS:
         problem = f"operation {shown(operation)} is no object whose op is one of {', '.join(_KEYS)}"
@@ -269,11 +264,7 @@ def _add(transaction: Transaction, operation: object) -> None:
 
 
 def _data(given: Mapping[str, Any], example: str) -> bytes | None:
-    """Read data that JSON holds.
-
-    Raises:
-        BadInputError: it is missing, or no base64.
-    """
+    """Read data that JSON holds."""
     if "data" not in given:
         raise BadInputError("the body lacks the field data", example, "data")
     text = given["data"]

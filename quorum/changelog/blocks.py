@@ -1,10 +1,10 @@
-"""Blocks of the change log: what one log entry changed, as it stands in the files.
+"""Blocks of the change log: what one log entry changed, as the files hold it.
 
-A block is a header (magic, CRC-32 of all behind it, length of the body, first and last zxid, the entry's
+A block is a header (magic, CRC-32 of all after it, length of the body, first and last zxid, the entry's
 stamp) and a msgpack body [term, controller epoch before the entry, cluster id, trace]. It holds the state's
 own packed records, because packing those costs the write path least; rows.py makes of a block what readers
 get. A block without transactions (first zxid above the last) says that zxids jumped. Knows nothing of files'
-names or of who reads. Pure.
+names or of readers. Pure.
 
 Source: quorum.core.tree, `Traced`; pipeline, "Format".
 """
@@ -26,7 +26,7 @@ MAGIC: Final = b"QCL1"
 BODY_BYTES_MAX: Final = 1 << 31
 #: what is read from a file at once
 READ_BYTES_MAX: Final = 256 * 1024
-#: the header's two parts; the checksum is of all behind the first
+#: the header's two parts; the checksum is of all after the first
 _UNCHECKED: Final = Struct(">4sI")
 _CHECKED: Final = Struct(">Iqqq")
 _CHECKED_FROM: Final = _UNCHECKED.size
@@ -36,7 +36,7 @@ class Block(NamedTuple):
     """The transactions of one entry.
 
     Attributes:
-        first_zxid: inclusive; where earlier ones jumped ahead, the first behind the jump.
+        first_zxid: inclusive; where earlier ones jumped ahead, the first after the jump.
         last_zxid: inclusive.
         stamp_ms: the entry's wall clock.
         data: header and body.
@@ -101,7 +101,7 @@ def scan(file: Readable, offset: int, end: int) -> Iterator[tuple[int, Block]]:
     Args:
         file: what to read.
         offset: where a block begins.
-        end: what is behind it does not count.
+        end: what follows does not count.
 
     Yields:
         (where it begins, block).

@@ -4,10 +4,10 @@ Decides where a block goes, what a start keeps, and what retention lets go: whol
 Any thread may call; one lock keeps the order. Blocks wait in a queue until `drain` has written them, so who
 applies entries does not wait for the disk. A closed segment is durable before the next one begins; the last
 one is made so by `sync`, before a snapshot becomes the state that a start begins with. All that a start finds
-behind that state is cut off: applying the log again writes the same bytes.
+after that state is cut off: applying the log again writes the same bytes.
 
 Hard state: the files, but what is lost of them is history only. What cannot be written waits; past a bound,
-and after a failed fsync, the log begins anew behind the gap.
+and after a failed fsync, the log begins anew after the gap.
 
 Source: pipeline, "Format"; raft, "Snapshots".
 """
@@ -39,7 +39,7 @@ WRITE_BYTES_MAX: Final = 1024 * 1024
 INDEX_BYTES: Final = 64 * 1024
 _NAME: Final = re.compile(r"[0-9a-f]{16}\.changes", re.ASCII)
 
-#: a block to write; or the zxid behind which the log begins anew
+#: a block to write; or the zxid after which the log begins anew
 Queued: TypeAlias = "Block | int"
 
 
@@ -127,7 +127,7 @@ class ChangeFiles:
     # --- start ------------------------------------------------------------------------------------
 
     def open(self, zxid: int) -> None:
-        """Keep what leads to the state from which the log is applied, and nothing behind it.
+        """Keep what leads to the state from which the log is applied, and nothing after it.
 
         Args:
             zxid: of that state; -1: it is empty.
@@ -175,7 +175,7 @@ class ChangeFiles:
             file.close()
 
     def _cut(self, segment: ChangelogSegment, zxid: int) -> bool:
-        """Cut the last segment behind a zxid, and what is not whole; returns whether anything is left."""
+        """Cut the last segment after a zxid, and what is not whole; returns whether anything is left."""
         file = self._disk.open(segment.path, writable=True)
         try:
             segment.places = []
@@ -192,7 +192,7 @@ class ChangeFiles:
     # --- writing ----------------------------------------------------------------------------------
 
     def put(self, queued: Queued) -> None:
-        """Queue a block, or a new beginning behind a zxid; any thread, never waits."""
+        """Queue a block, or a new beginning after a zxid; any thread, never waits."""
         self._queue.append(queued)
 
     def drain(self) -> bool:
@@ -236,7 +236,7 @@ class ChangeFiles:
                 self._file = None
 
     def abandon_queue(self, zxid: int) -> None:
-        """Give up what is queued: the log begins anew behind a zxid as soon as the disk takes that."""
+        """Give up what is queued: the log begins anew after a zxid as soon as the disk takes that."""
         log.warning("the change log could not be written for too long: it begins anew at zxid %d", zxid)
         with self._lock:
             self.drained_bytes += sum(len(each.data) for each in self._queue if isinstance(each, Block))
@@ -333,13 +333,9 @@ class ChangeFiles:
     # --- reading ----------------------------------------------------------------------------------
 
     def blocks_from(self, zxid: int) -> Iterator[Block]:
-        """Read the blocks that end at a zxid or behind it, by rising zxid, as far as is written now.
+        """Read the blocks that end at a zxid or after it, by rising zxid, as far as is written now.
 
         Nothing more comes where retention, or a new beginning, takes a segment away meanwhile. Blocks.
-
-        Raises:
-            OSError: the disk refuses.
-            DamagedChangelogError: a segment is not as it was written; readers may go on behind it.
         """
         with self._lock:
             segments = [(segment, segment.size) for segment in self._segments]
@@ -375,7 +371,7 @@ class ChangeFiles:
 
 
 def _take(segment: ChangelogSegment, offset: int, block: Block) -> None:
-    """Count a block that stands at the end of a segment."""
+    """Count a block at the end of a segment."""
     if not segment.size:
         segment.begun_ms = block.stamp_ms
     places = segment.places

@@ -1,4 +1,4 @@
-"""The tree as it was behind an earlier transaction: what stands there now, with the changes since undone.
+"""The tree as it was after an earlier transaction: what is there now, with the changes since undone.
 
 Decides what the history says of the past. The first change of a path since then holds the image that stood
 there; a path without a change stood there as it does now. Readers pass over the changes since once a page and
@@ -21,7 +21,7 @@ from quorum.errors import QuorateError
 
 #: images of one page that are kept at once
 IMAGE_BYTES_MAX: Final = 32 * 1024 * 1024
-#: about what one costs beside its path and record
+#: about what one costs on top of its path and record
 _ENTRY_BYTES: Final = 200
 #: children that came or went since then, of a znode whose children are asked for
 CHANGED_CHILDREN_MAX: Final = 100_000
@@ -79,7 +79,7 @@ def walk(tree: Tree, after: str, count: int) -> Iterator[tuple[str, bytes]]:
 
     Args:
         tree: where.
-        after: a path, behind which the walk begins; empty: it begins with the root.
+        after: a path, after which the walk begins; empty: it begins with the root.
         count: of the nodes that are yielded at most.
 
     Yields:
@@ -131,7 +131,7 @@ class Live(NamedTuple):
 
     Attributes:
         nodes: (path, record), in the order of the walk.
-        whole: whether there are none behind them.
+        whole: whether there are none after them.
     """
 
     nodes: list[tuple[str, bytes]]
@@ -139,7 +139,7 @@ class Live(NamedTuple):
 
 
 def live_page(tree: Tree, after: str, count: int) -> Live:
-    """Return the nodes behind a path, as many as a page holds; at least one, if there is one."""
+    """Return the nodes after a path, as many as a page holds; at least one, if there is one."""
     nodes: list[tuple[str, bytes]] = []
     size = 0
     for path, record in walk(tree, after, count + 1):
@@ -154,11 +154,11 @@ class PastPage:
     """One page of the tree, as it was; `visit` takes the changes since then, in their order."""
 
     def __init__(self, live: Live, after: str) -> None:
-        """Begin with what stands there now.
+        """Begin with what is there now.
 
         Args:
             live: the page.
-            after: the path behind which it begins; empty: it begins with the root.
+            after: the path after which it begins; empty: it begins with the root.
         """
         self._after: Key | None = key_of(after) if after else None
         #: the last place of the page, inclusive; None: it has no end
@@ -180,14 +180,14 @@ class PastPage:
             self._shorten()
 
     def _shorten(self) -> None:
-        """Let the page end in the middle of what changed; what is behind comes with the next one."""
+        """Let the page end in the middle of what changed; what follows comes with the next one."""
         kept = sorted(self._images)[: len(self._images) // 2]
         self._end = kept[-1]
         self._images = {key: self._images[key] for key in kept}
         self._size = sum(_size(*image) for image in self._images.values())
 
     def nodes(self) -> tuple[list[PastZnode], str | None]:
-        """Return the nodes as they were, in the order of a walk, and the path behind which the next page
+        """Return the nodes as they were, in the order of a walk, and the path after which the next page
         begins; None: there is none."""
         end = self._end
         found = {key_of(path): (path, record) for path, record in self._live}
@@ -211,7 +211,7 @@ class PastNode:
     """One znode and the names of its children, as they were; `visit` takes the changes since then."""
 
     def __init__(self, tree: Tree, path: str, *, with_names: bool) -> None:
-        """Begin with what stands there now.
+        """Begin with what is there now.
 
         Args:
             tree: where.
@@ -233,11 +233,7 @@ class PastNode:
         self._known: dict[str, bool] = {}
 
     def visit(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        """Take a change.
-
-        Raises:
-            TooMuchChangedError: the names that it must keep are too many.
-        """
+        """Take a change."""
         if path == self._path:
             if not self._changed:
                 self._changed, self._record = True, before

@@ -146,7 +146,7 @@ class ChangeRecorder:
             self._drain_soon(self._drain_delay_ms())
 
     def installed(self, machine: StateMachine) -> None:
-        """A snapshot replaced the state: the log begins anew behind it."""
+        """A snapshot replaced the state: the log begins anew after it."""
         self._adopt(machine)
         self._files.put(self._zxid)
         self._drain_soon(DRAIN_AFTER_MS)
@@ -214,12 +214,7 @@ class ChangeRecorder:
             return
 
     async def read(self, from_zxid: int, bytes_max: int, encode: Callable[[ChangelogRow], bytes]) -> bytes:
-        """Return encoded records from a zxid on, as `render` does.
-
-        Raises:
-            OSError: the disk refuses.
-            DamagedSegmentError: the files are damaged.
-        """
+        """Return encoded records from a zxid on, as `render` does."""
 
         def work() -> bytes:
             return render(self._files.blocks_from(from_zxid), from_zxid, bytes_max, encode)
@@ -228,12 +223,7 @@ class ChangeRecorder:
             return await asyncio.get_running_loop().run_in_executor(None, work)
 
     async def visit_changes(self, from_zxid: int, to_zxid: int, visit: Visitor) -> int:
-        """Pass over changes, in a thread; arguments and answer are those of `past.visit_changes`.
-
-        Raises:
-            OSError: the disk refuses.
-            DamagedSegmentError: the files are damaged.
-        """
+        """Pass over changes, in a thread; arguments and answer are those of `past.visit_changes`."""
 
         def work() -> int:
             return visit_changes(self._files.blocks_from(from_zxid), from_zxid, to_zxid, visit)

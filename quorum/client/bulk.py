@@ -16,7 +16,7 @@ from quorum.client import lookups, requests
 from quorum.client.errors import NoAuthError, NoNodeError, RequestTooLargeError, ServerError
 from quorum.client.lookups import ReadOutcome
 from quorum.client.requests import PreparedRequest
-from quorum.wire.protocol import ErrorCode
+from quorum.errors import CODE_NUMBERS
 
 #: Nodes that one request reads: a server answers it in one turn.
 NODES_MAX: Final = 1_000
@@ -50,7 +50,7 @@ async def read_all(session: Caller, paths: Sequence[str]) -> list[ReadOutcome]:
             if len(part) == 1:
                 raise
         except ServerError as error:
-            if error.server_code != ErrorCode.QUOTA_EXCEEDED:
+            if error.server_code != CODE_NUMBERS["QUOTAEXCEEDED"]:
                 raise
         if len(part) == 1:
             return [await read_one(part[0])]

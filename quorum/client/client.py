@@ -3,7 +3,7 @@ nodes.
 
 All methods belong to the event loop in which the client was made. Calls may be pipelined: start many
 (asyncio.gather, a task group) and they leave in order, many in one packet, at most requests_max at a time.
-What order holds between replies, events and failures stands in session.py.
+What order holds between replies, events and failures is in session.py.
 Source: ZooKeeper programmer's guide; architecture design ("a ZooKeeper client needs no change": this one
 works on both).
 """
@@ -36,7 +36,7 @@ class Client:
 
     Every operation may raise ConnectionLossError (indefinite, unless it says that it was never sent),
     SessionExpiredError, ClientClosedError, and InvalidArgumentError or RequestTooLargeError for what no
-    request can carry, beside what its own Raises names; all are ClientErrors with .definite and .retriable.
+    request can carry, besides what its own Raises names; all are ClientErrors with .definite and .retriable.
     While no server is connected, calls wait; put asyncio.timeout around them to wait less.
     """
 
@@ -283,12 +283,12 @@ class Client:
 
         It tells of creation, change, deletion and children of the node; a recursive one of creation, change
         and deletion of the node and of all below it. It lives on when the client reconnects, but what
-        happened in between is not told: read again after SUSPENDED and CONNECTED.
+        happened in between stays unknown: read again after SUSPENDED and CONNECTED.
         """
         await self._session.call(lookups.add_watch(path, watch, recursive=recursive))
 
     async def remove_watches(self, path: str, watch_type: WatchType = WatchType.ANY) -> None:
-        """Remove this client's watches of a path; each callback is told so by an event ..._WATCH_REMOVED.
+        """Remove this client's watches of a path; each callback gets an event ..._WATCH_REMOVED.
 
         Raises:
             NoWatchError: there is none of this type.

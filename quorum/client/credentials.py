@@ -1,7 +1,7 @@
 """What a client proves about itself, on every connection again.
 
 Pure soft state: knows frames and answers, no socket. Servers keep credentials per connection, so all of them
-are sent behind each handshake, before anything that they may be needed for. Answers come in the order of the
+are sent after each handshake, before anything that they may be needed for. Answers come in the order of the
 packets, but ZooKeeper lets them overtake replies; they have an xid of their own.
 
 Credentials that are refused before any server accepted them are dropped: whoever added them is told, the
@@ -23,7 +23,7 @@ from quorum.errors import ProtocolError
 
 
 class Credential:
-    """One proof, and who waits for its acceptance."""
+    """One proof, and the future that waits for its acceptance."""
 
     __slots__ = ("frame", "future", "scheme")
 
@@ -88,7 +88,7 @@ class Credentials:
         return None
 
     def fail(self, error: ClientError) -> None:
-        """Tell whoever still waits that no connection will come."""
+        """Fail what still waits: no connection will come."""
         for credential in self._known:
             if not credential.future.done():
                 credential.future.set_exception(error)

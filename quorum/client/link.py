@@ -141,7 +141,7 @@ class ServerLink(asyncio.Protocol):
         if not self._open:
             return
         now_s = self._loop.time()
-        # A stall of our own loop is no silence of the server: it may not even have been asked yet.
+        # A stall of our own loop is not silence of the server: it may not even have been asked yet.
         self._heard_at_s = min(now_s, self._heard_at_s + max(0.0, now_s - self._check_due_s))
         dead_at_s = self._heard_at_s + 2 * self._third_s
         if now_s >= dead_at_s:

@@ -6,26 +6,24 @@ schemes are the servers' affair. Source: zookeeper.jute (ZooKeeper 3.9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from quorum.client.errors import ServerError, server_error
 from quorum.client.ranges import int32, int64
-from quorum.client.requests import Acl, PreparedRequest, WatchWish, written
+from quorum.client.requests import Acl, PreparedRequest, WatchWish, decoder, nothing, written
 from quorum.client.watches import WatchCallback, WatchCause, WatchType
 from quorum.wire import lookups, replies
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
 from quorum.wire.protocol import OpCode
 
-T = TypeVar("T")
-
 #: what read_all gives for one path: (data, Stat), or why it could not be read
 ReadOutcome = tuple[bytes | None, Stat] | ServerError
 
 
 class AccessEntry(NamedTuple):
-    """Who may do what."""
+    """Which identity may do what."""
 
     #: sum of 1 read, 2 write, 4 create, 8 delete, 16 administer
     permissions: int
@@ -74,54 +72,46 @@ def create_ttl(
 def get_acl(path: str) -> PreparedRequest[tuple[list[AccessEntry], Stat]]:
     """Read the access list and Stat of a node."""
 
-    def decode(err: int, frame: memoryview) -> tuple[list[AccessEntry], Stat]:
-        if err:
-            raise server_error(err, path)
+    def decode(frame: memoryview) -> tuple[list[AccessEntry], Stat]:
         acl, stat = replies.decode_acl(frame)
         return [AccessEntry(*entry) for entry in acl], stat
 
     return PreparedRequest(
-        path, f"get_acl {path}", lambda xid: lookups.encode_looked_at(xid, OpCode.GET_ACL, path), decode
+        path,
+        f"get_acl {path}",
+        lambda xid: lookups.encode_looked_at(xid, OpCode.GET_ACL, path),
+        decoder(path, decode),
     )
 
 
 def count_descendants(path: str) -> PreparedRequest[int]:
     """Count the nodes below a node."""
 
-    def decode(err: int, frame: memoryview) -> int:
-        if err:
-            raise server_error(err, path)
-        return replies.decode_number(frame)
-
     op = OpCode.GET_ALL_CHILDREN_NUMBER
     return PreparedRequest(
-        path, f"count_descendants {path}", lambda xid: lookups.encode_looked_at(xid, op, path), decode
+        path,
+        f"count_descendants {path}",
+        lambda xid: lookups.encode_looked_at(xid, op, path),
+        decoder(path, replies.decode_number),
     )
 
 
 def get_ephemerals(prefix: str) -> PreparedRequest[list[str]]:
     """Read the paths of this session's ephemerals."""
 
-    def decode(err: int, frame: memoryview) -> list[str]:
-        if err:
-            raise server_error(err, prefix)
-        return replies.decode_children(frame)
-
     op = OpCode.GET_EPHEMERALS
     return PreparedRequest(
-        "", f"get_ephemerals {prefix}", lambda xid: lookups.encode_looked_at(xid, op, prefix), decode
+        "",
+        f"get_ephemerals {prefix}",
+        lambda xid: lookups.encode_looked_at(xid, op, prefix),
+        decoder(prefix, replies.decode_children),
     )
 
 
 def who_am_i() -> PreparedRequest[list[tuple[str, str]]]:
     """Read what the server takes this client for."""
 
-    def decode(err: int, frame: memoryview) -> list[tuple[str, str]]:
-        if err:
-            raise server_error(err, "")
-        return replies.decode_identities(frame)
-
-    return PreparedRequest("", "who_am_i", lookups.encode_who_am_i, decode)
+    return PreparedRequest("", "who_am_i", lookups.encode_who_am_i, decoder("", replies.decode_identities))
 
 
 def add_watch(path: str, callback: WatchCallback, *, recursive: bool) -> PreparedRequest[None]:
@@ -131,7 +121,7 @@ def add_watch(path: str, callback: WatchCallback, *, recursive: bool) -> Prepare
         path,
         f"add_watch {path}",
         lambda xid: lookups.encode_watch_request(xid, OpCode.ADD_WATCH, path, mode),
-        _refusal(path),
+        decoder(path, nothing),
         WatchWish(callback, WatchCause.RECURSIVE if recursive else WatchCause.PERSISTENT),
     )
 
@@ -142,28 +132,18 @@ def remove_watches(path: str, watch_type: WatchType) -> PreparedRequest[None]:
         path,
         f"remove_watches {path}",
         lambda xid: lookups.encode_watch_request(xid, OpCode.REMOVE_WATCHES, path, watch_type),
-        _refusal(path),
+        decoder(path, nothing),
         removes=watch_type,
     )
 
 
-def _refusal(path: str) -> Callable[[int, memoryview], None]:
-    def decode(err: int, _frame: memoryview) -> None:
-        if err:
-            raise server_error(err, path)
-
-    return decode
-
-
 def read_all(paths: Sequence[str]) -> PreparedRequest[list[ReadOutcome]]:
-    """Read the data of several nodes in one request; each read stands for itself."""
+    """Read the data of several nodes in one request; each read has its own outcome."""
     # The caller may change its list before the reply is there.
     wanted = tuple(paths)
     reads = [(int(OpCode.GET_DATA), path) for path in wanted]
 
-    def decode(err: int, frame: memoryview) -> list[ReadOutcome]:
-        if err:
-            raise server_error(err, "")
+    def decode(frame: memoryview) -> list[ReadOutcome]:
         found = replies.decode_multi_read(frame)
         if len(found) != len(wanted):
             raise WireError("multi_read reply", len(found), f"{len(wanted)} nodes were read")
@@ -173,5 +153,8 @@ def read_all(paths: Sequence[str]) -> PreparedRequest[list[ReadOutcome]]:
         ]
 
     return PreparedRequest(
-        "", f"read_all of {len(reads)} nodes", lambda xid: lookups.encode_multi_read(xid, reads), decode
+        "",
+        f"read_all of {len(reads)} nodes",
+        lambda xid: lookups.encode_multi_read(xid, reads),
+        decoder("", decode),
     )

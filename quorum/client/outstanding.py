@@ -28,7 +28,7 @@ XID_MAX: Final = 2**31 - 1
 
 
 class Pending:
-    """A request on its way, and who waits for it."""
+    """A request on its way, and the future that waits for it."""
 
     __slots__ = ("frame", "future", "request", "sent", "xid")
 
@@ -107,7 +107,7 @@ class Outstanding:
         return None
 
     def take_to_wire(self, pending: Pending) -> bytes:
-        """Count a request as sent, whoever waits; returns its frame, which the caller sends now."""
+        """Count a request as sent; returns its frame, which the caller sends now."""
         pending.sent = True
         self._sent.append(pending)
         return pending.frame
@@ -136,13 +136,13 @@ class Outstanding:
         return pending.request
 
     def fail_sent(self, reason: str) -> None:
-        """Tell whoever waits for a reply that the connection is gone: those outcomes are unknown."""
+        """Fail every request that waits for a reply: those outcomes are unknown."""
         sent, self._sent = self._sent, deque()
         for pending in sent:
             pending.fail(ConnectionLossError(pending.request.label, reason, sent=True))
 
     def fail_waiting(self, make_error: Callable[[PreparedRequest[Any]], ClientError]) -> None:
-        """Tell whoever waits for his turn why there will be none."""
+        """Fail every request that waits for its turn, with the reason."""
         waiting, self._waiting = self._waiting, deque()
         for pending in waiting:
             pending.fail(make_error(pending.request))

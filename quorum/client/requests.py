@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
-from quorum.client.errors import MultiFailedError, ServerError, server_error
+from quorum.client.errors import MultiFailedError, NoNodeError, ServerError, server_error
 from quorum.client.ranges import int32, int64
 from quorum.client.watches import WatchCallback, WatchCause, WatchType
 from quorum.wire import replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.operations import CREATIONS
+from quorum.wire.protocol import OpCode
 
 T = TypeVar("T")
 
@@ -27,11 +28,7 @@ Acl = Sequence[Sequence[int | str]]
 
 ANY_VERSION: Final = -1
 
-_NO_NODE: Final = int(ErrorCode.NO_NODE)
-_CREATIONS: Final = (
-    *(int(OpCode.CREATE), int(OpCode.CREATE2)),
-    *(int(OpCode.CREATE_CONTAINER), int(OpCode.CREATE_TTL)),
-)
+_NO_NODE: Final = NoNodeError.code
 
 
 class CreateMode(IntEnum):
@@ -173,7 +170,7 @@ def create2(
 
 def with_acl(command: requests.Command, acl: Acl | None) -> requests.Command:
     """Return a command with the access list of what it creates, if it creates; None: everybody."""
-    if acl is None or command[0] not in _CREATIONS:
+    if acl is None or command[0] not in CREATIONS:
         return command
     return [*command[:3], acl, *command[4:]]
 
@@ -187,7 +184,7 @@ def _creation(
 def delete(path: str, version: int) -> PreparedRequest[None]:
     """Delete a node."""
     command = [int(OpCode.DELETE), path, int32("delete", path, "version", version)]
-    return written("delete", path, command, _nothing)
+    return written("delete", path, command, nothing)
 
 
 def set_data(path: str, data: bytes | None, version: int) -> PreparedRequest[Stat]:
@@ -203,7 +200,7 @@ def sync(path: str) -> PreparedRequest[str]:
 
 def close_session() -> PreparedRequest[None]:
     """End the session."""
-    return written("close", "", [int(OpCode.CLOSE_SESSION)], _nothing)
+    return written("close", "", [int(OpCode.CLOSE_SESSION)], nothing)
 
 
 def exists(path: str, watch: WatchCallback | None) -> PreparedRequest[Stat | None]:
@@ -262,9 +259,7 @@ def multi(transaction: Transaction, acl: Acl | None = None) -> PreparedRequest[l
     """Run a transaction; what it creates has an access list."""
     commands = [with_acl(command, acl) for command in transaction.commands]
 
-    def decode(err: int, frame: memoryview) -> list[OperationResult]:
-        if err:
-            raise server_error(err, "")
+    def decode(frame: memoryview) -> list[OperationResult]:
         results = replies.decode_multi(frame)
         for index, result in enumerate(results):
             if result.err:
@@ -276,7 +271,7 @@ def multi(transaction: Transaction, acl: Acl | None = None) -> PreparedRequest[l
         "",
         f"multi of {len(commands)} operations",
         lambda xid: requests.encode_command(xid, [int(OpCode.MULTI), commands]),
-        decode,
+        decoder("", decode),
     )
 
 
@@ -284,7 +279,7 @@ def _multi_cause(commands: Sequence[requests.Command], index: int, err: int) -> 
     if index >= len(commands):
         raise WireError("multi reply", index, f"the multi has {len(commands)} operations")
     op, path = commands[index][:2]
-    return server_error(err, path, creating=op in _CREATIONS)
+    return server_error(err, path, creating=op in CREATIONS)
 
 
 def written(
@@ -295,7 +290,7 @@ def written(
         path,
         f"{operation} {path}",
         lambda xid: requests.encode_command(xid, command),
-        _decoder(path, decode_body, creating=command[0] in _CREATIONS),
+        decoder(path, decode_body, creating=command[0] in CREATIONS),
     )
 
 
@@ -312,14 +307,16 @@ def _read(
         path,
         f"{operation} {path}",
         lambda xid: requests.encode_read(xid, op, path, watch is not None),
-        _decoder(path, decode_body),
+        decoder(path, decode_body),
         None if watch is None else WatchWish(watch, kind),
     )
 
 
-def _decoder(
+def decoder(
     path: str, decode_body: Callable[[memoryview], T], *, creating: bool = False
 ) -> Callable[[int, memoryview], T]:
+    """Decode the body of a reply, or raise the error that its header has."""
+
     def decode(err: int, frame: memoryview) -> T:
         if err:
             raise server_error(err, path, creating=creating)
@@ -328,5 +325,5 @@ def _decoder(
     return decode
 
 
-def _nothing(_frame: memoryview) -> None:
-    return None
+def nothing(_frame: memoryview) -> None:
+    """Decode the body of a reply that has none."""

@@ -44,7 +44,7 @@ from quorum.wire.protocol import XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_W
 _EVENT_TYPES: Final = frozenset(EventType)
 
 CONNECT_TIMEOUT_MIN_MS: Final = 200.0
-#: A connection that ended sooner counts as a failure, so that two holders of one session, who take it from
+#: A connection that ended sooner counts as a failure, so that two holders of one session, which take it from
 #: each other, slow down instead of filling the log with moves.
 STABLE_CONNECTION_MS: Final = 1000.0
 
@@ -57,8 +57,8 @@ class SessionToken(NamedTuple):
 
     session_id: int
     password: bytes
-    #: Last transaction that the holder has seen; a server behind it refuses the resumption and another one is
-    #: tried.
+    #: Last transaction that the holder has seen; a server that lacks it refuses the resumption, and
+    #: another one is tried.
     last_zxid: int
 
 
@@ -89,9 +89,6 @@ class ClientSession:
         self._credentials = Credentials()
         self._link: ServerLink | None = None
         self._greeted = False
-        #: what armed watches were told up to, and parts of them that no server has answered since
-        self._rearm_zxid = 0
-        self._rearming = 0
         self._closing = False
         #: why it is closed, "" if close() did it
         self._closed_reason = ""
@@ -272,7 +269,7 @@ class ClientSession:
                 await asyncio.sleep(delay_ms / 1000)
 
     def _runner_ended(self, runner: asyncio.Task[None]) -> None:
-        """Close the client if nobody keeps its connection any more: whoever waits must not wait for ever."""
+        """Close the client if nobody keeps its connection any more: no request may wait for ever."""
         error = None if runner.cancelled() else runner.exception()
         if error is not None:
             self._loop.call_exception_handler({"message": "the quorum client failed", "exception": error})
@@ -337,7 +334,7 @@ class ClientSession:
                 link.abort(f"the server refused to arm the watches again, with {code}")
                 return
             self._saw_zxid(header.zxid)
-            self._rearming -= 1
+            self._watches.rearmed()
         elif header.xid == XID_AUTH:
             refused = self._credentials.answered(header.err)
             if refused is not None:
@@ -349,7 +346,7 @@ class ClientSession:
             self._handle_reply(header, frame)
 
     def link_closed(self, link: ServerLink, reason: str) -> None:
-        """Learn that the connection is gone (called by the link, or by whoever gives it up)."""
+        """Learn that the connection is gone (called by the link, or where it is given up)."""
         if link is not self._link:
             return
         self._link = None
@@ -384,13 +381,8 @@ class ClientSession:
         link.keep_alive(granted.session_timeout_ms, requests.PING_FRAME)
         for packet in self._credentials.send_all():
             link.send(packet)
-        if self._rearming <= 0:
-            # Else a part of the last time was not answered, and its watches were told nothing since.
-            self._rearm_zxid = self._token.last_zxid
-        parts = list(self._watches.rearm_requests())
-        self._rearming = len(parts)
-        for part in parts:
-            link.send(part.encode(self._rearm_zxid))
+        for packet in self._watches.rearm(self._token.last_zxid):
+            link.send(packet)
         self._become(ClientState.CONNECTED)
         if not self._established.done():
             self._established.set_result(None)

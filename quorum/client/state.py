@@ -1,7 +1,7 @@
 """The life of a client: one client holds one session, from its first handshake to its loss or close.
 
 Pure. The table is the whole machine; anything else is a programming error and says so. LOST and CLOSED are
-final: whoever needs a new session makes a new client, because everything that hung on the old one
+final: a new session needs a new client, because everything that hung on the old one
 (ephemerals, watches, epochs) is gone.
 Source: ZooKeeper programmer's guide (session states); Curator's connection states (the names).
 """
@@ -19,7 +19,7 @@ class ClientState(Enum):
     CONNECTING = "connecting"
     #: The session is served by a server.
     CONNECTED = "connected"
-    #: The connection is gone; the session may or may not live. Whoever leads by it must stop acting.
+    #: The connection is gone; the session may or may not live. A leader by this session must stop acting.
     SUSPENDED = "suspended"
     #: A server said that the session is over, with all its ephemerals. Final.
     LOST = "lost"

@@ -4,7 +4,7 @@ Pure soft state: callbacks in, events out; no sockets, no clock. What a read arm
 recursive watches stay until they are removed. A watch is armed when the reply that registered it has arrived,
 exactly where the server armed it: a read of a missing node arms nothing, exists arms both ways. After a
 reconnect everything still armed is sent to the new server in SetWatches requests, each small enough for any
-server; what a persistent watch missed in between is not told.
+server; what a persistent watch missed in between stays unknown.
 Source: ZooKeeper programmer's guide (watches); zookeeper design, "Watches"; ZOOKEEPER-706 (split SetWatches);
 ZKWatchManager.materialize (ZooKeeper 3.9).
 """
@@ -18,9 +18,8 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Self
 
 from quorum.client.errors import WatchOverflowError
-from quorum.wire.lookups import SetWatches2, encode_set_watches2
 from quorum.wire.protocol import EventType
-from quorum.wire.requests import SetWatches, encode_set_watches
+from quorum.wire.requests import SetWatches, encode_set_watches, encode_set_watches2
 
 SET_WATCHES_BYTES_MAX: Final = 120 * 1024
 EVENTS_MAX: Final = 10_000
@@ -70,14 +69,13 @@ class ArmedPaths(NamedTuple):
     recursive: list[str]
 
     def encode(self, relative_zxid: int) -> bytes:
-        """Encode it; servers before 3.6 know no persistent watches, and are told nothing of them.
+        """Encode it; servers before 3.6 know no persistent watches, and hear nothing of them.
 
         Args:
-            relative_zxid: what happened behind it these watches have not told.
+            relative_zxid: these watches have not reported what happened after it.
         """
-        if self.persistent or self.recursive:
-            return encode_set_watches2(SetWatches2(relative_zxid, *self))
-        return encode_set_watches(SetWatches(relative_zxid, *self[:3]))
+        encode = encode_set_watches2 if self.persistent or self.recursive else encode_set_watches
+        return encode(SetWatches(relative_zxid, *self))
 
 
 _KINDS_BY_TYPE: Final = {
@@ -109,6 +107,9 @@ class WatchRegistry:
         """Start with nothing armed."""
         #: {kind: {path: callbacks in the order in which they were armed, each once}}
         self._armed: dict[WatchCause, dict[str, list[WatchCallback]]] = {kind: {} for kind in WatchCause}
+        #: what armed watches were told up to, and parts of them that no server has answered since
+        self._told_zxid = 0
+        self._unanswered = 0
 
     def __len__(self) -> int:
         """Count armed (kind, path) pairs."""
@@ -157,6 +158,24 @@ class WatchRegistry:
         for path, callbacks in told.items():
             for callback in callbacks:
                 yield callback, WatchEvent(EventType.NONE, path, -1)
+
+    def rearm(self, last_zxid: int) -> Iterator[bytes]:
+        """Yield the requests that arm everything again on another server.
+
+        Args:
+            last_zxid: the last transaction that the client has seen.
+        """
+        if self._unanswered <= 0:
+            # Else a part of the last time was not answered, and its watches were told nothing since.
+            self._told_zxid = last_zxid
+        parts = list(self.rearm_requests())
+        self._unanswered = len(parts)
+        for part in parts:
+            yield part.encode(self._told_zxid)
+
+    def rearmed(self) -> None:
+        """A server has answered one of them."""
+        self._unanswered -= 1
 
     def rearm_requests(self, bytes_max: int = SET_WATCHES_BYTES_MAX) -> Iterator[ArmedPaths]:
         """Yield what must be armed again on another server, in parts whose encoded paths stay within

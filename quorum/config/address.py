@@ -9,14 +9,14 @@ import ipaddress
 import re
 from typing import NamedTuple
 
-#: of a host's name, and of what stands between two of its dots (RFC 1035)
+#: of a host's name, and of a part between two of its dots (RFC 1035)
 _NAME_CHARS_MAX = 253
 _LABEL_CHARS_MAX = 63
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
 
 
 class Address(NamedTuple):
-    """A host and a TCP port; an IPv6 host stands without brackets here and with them in text."""
+    """A host and a TCP port; an IPv6 host has no brackets here and with them in text."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""Who reaches an admin port off loopback must prove himself, over a connection that a proxy encrypts.
+"""Users of an admin port off loopback prove their identity, over a connection that a proxy encrypts.
 
 Checks the settings that say so, which nodes and brokers have alike. Reads the files of tokens; keeps
 nothing.

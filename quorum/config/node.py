@@ -1,7 +1,7 @@
 """The configuration of one node: sections, keys, defaults, and the relations that must hold between them.
 
 Layers, the later ones win: the defaults below, node.toml, the environment (QUORATE_<SECTION>_<KEY>), flags.
-The result is frozen; a node never changes it. Every problem of a configuration is told in one error that
+The result is frozen; a node never changes it. One error names every problem of a configuration that
 names section.key, the value and the remedy. What a key does is decided where it is used; nothing here opens a
 socket or a data directory.
 Source: deploy/node.toml shows every key with its default; ticks, session timeouts and
@@ -59,7 +59,7 @@ UNREAD_BYTES_MAX = 64 * _MIB
 
 @dataclass(frozen=True, slots=True)
 class NodeSection:
-    """Who this node is."""
+    """The id and the place of this node."""
 
     id: int = setting(integer(1, NODE_ID_MAX))
     #: nodes of another cluster name are refused
@@ -78,7 +78,7 @@ class ListenSection:
 
 @dataclass(frozen=True, slots=True)
 class SecuritySection:
-    """Who may talk to this node, and how much it tells."""
+    """What callers of this node must prove, and how much they may see."""
 
     #: the same bytes on every node; surrounding white space does not count
     peer_secret_file: Path = setting(PATH)
@@ -245,7 +245,7 @@ def read_peer_secrets(path: Path) -> list[str]:
     """Read the secrets of brokers, one a line: the first is proved, each is accepted.
 
     Raises:
-        ConfigError: as read_peer_secret, or it is no UTF-8, or one of them is too short.
+        ConfigError: as read_peer_secret, or it is not UTF-8, or one of them is too short.
     """
     field, remedy = "security.peer_secret_file", "write each on a line, as openssl rand -hex 32 makes one"
     try:
@@ -321,7 +321,7 @@ def _read_members(given: Mapping[str, Origin], problems: list[ConfigProblem]) ->
     for key, origin in given.items():
         name = field_name("members", key, origin.source)
         if not key.isascii() or not key.isdigit() or not 1 <= int(key) <= NODE_ID_MAX or str(int(key)) != key:
-            # Its value may be a secret that stands below the wrong header.
+            # Its value may be a secret below the wrong header.
             problems.append(ConfigProblem(name, "***", "is no node id", example))
             continue
         try:

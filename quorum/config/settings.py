@@ -24,7 +24,7 @@ ENVIRONMENT_PREFIX = "QUORATE_"
 #: Names of brokers' settings begin so. Nodes and brokers ignore each other's names.
 BROKER_PREFIX = "QUORATE_BROKER_"
 
-#: What Kubernetes sets for every Service whose name begins with "quorate", beside its …_SERVICE_HOST.
+#: What Kubernetes sets for every Service whose name begins with "quorate", next to its …_SERVICE_HOST.
 _SERVICE_LINK = re.compile(
     r"(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
@@ -40,7 +40,7 @@ class ValueKind(NamedTuple):
         read: value from TOML (or text of the environment, read as TOML) → checked value; raises ValueError
             with the problem.
         text: true if the environment's text is taken as it is, never read as TOML.
-        listed: true if a text of the environment that is no TOML list is one with commas between its items.
+        listed: true if a text of the environment that is not a TOML list has commas between its items.
     """
 
     wanted: str
@@ -246,7 +246,7 @@ def collect_sections(sections: Mapping[str, Mapping[str, object]]) -> Raw:
 
 
 def _is_service_link(name: str, environ: Mapping[str, str]) -> bool:
-    """Tell whether Kubernetes set a variable: no misspelt setting has a …_SERVICE_HOST beside it."""
+    """Tell whether Kubernetes set a variable: no misspelt setting has a …_SERVICE_HOST next to it."""
     parts = name.split("_")
     return any(
         f"{'_'.join(parts[:cut])}_SERVICE_HOST" in environ
@@ -323,7 +323,7 @@ def flag_overrides(settings: Sequence[str]) -> dict[str, object]:
 
 
 def _from_text(value: str, kind: ValueKind) -> object:
-    """Read a text as the TOML value that it would be in the file; what is no TOML value stays a text."""
+    """Read a text as the TOML value that it would be in the file; anything else stays a text."""
     if kind.text:
         return value
     try:

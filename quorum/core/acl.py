@@ -3,11 +3,11 @@
 An ACL is a tuple of (permissions, scheme, id). Znodes refer to it by a number; number 0 is world:anyone with
 every permission, is never counted and costs nothing on the hot path. The others are counted and forgotten
 with their last znode. Numbers rise and are part of the hard state, but digests use the contents. A number
-stands for the ACL together with the lifetime of its znodes: nearly all are UNLIMITED, and so the packed
+means the ACL together with the lifetime of its znodes: nearly all are UNLIMITED, and so the packed
 record of a znode needs no further field for the few containers and TTL nodes.
 
 Schemes: world, auth (replaced by the caller's own ids at creation), digest, ip, super (a caller's id only).
-Pure; who a caller is comes in with the run. Source: ZooKeeper 3.9 PrepRequestProcessor.fixupACL,
+Pure; the caller's identities come in with the run. Source: ZooKeeper 3.9 PrepRequestProcessor.fixupACL,
 ZooKeeperServer.checkACL, IPAuthenticationProvider.
 """
 
@@ -39,7 +39,7 @@ UNLIMITED: Final = 0
 #: lifetime of a container: until its last child is gone
 CONTAINER: Final = -1
 _OPEN_AS_SENT: Final = [[PERM_ALL, "world", "anyone"]]
-#: schemes whose ids the entry "auth" stands for
+#: schemes whose ids the entry "auth" means
 _AUTHENTICATED_SCHEMES: Final = ("digest", "x509")
 _IPV4: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", re.ASCII)
 _IPV6: Final = re.compile(r"[0-9A-Fa-f:]{2,39}", re.ASCII)
@@ -67,7 +67,7 @@ def parse_network(text: str) -> tuple[int, int, int] | None:
     """Parse the id of an ip entry: an address, or an address, a slash and a prefix length.
 
     Returns:
-        (number without the bits behind the prefix, width in bits, prefix length), or None where it is
+        (number without the bits after the prefix, width in bits, prefix length), or None where it is
         invalid.
     """
     address_text, slash, prefix_text = text.partition("/")
@@ -99,7 +99,7 @@ def _identity(candidate: object) -> tuple[str, str] | None:
 
 
 def identities_of(identities: object) -> Iterator[tuple[str, str]]:
-    """Iterate over the (scheme, id) pairs of a run; what is no such pair proves nothing and is left out."""
+    """Iterate over the (scheme, id) pairs of a run; anything else proves nothing and is left out."""
     if type(identities) is list:
         for candidate in identities:
             identity = _identity(candidate)
@@ -182,7 +182,7 @@ def _entry(candidate: object) -> AclEntry | None:
 
 
 def _own(identities: object) -> list[tuple[str, str]]:
-    """Return the (scheme, id) pairs that "auth" stands for."""
+    """Return the (scheme, id) pairs that "auth" means."""
     return [
         (scheme, name)
         for scheme, name in identities_of(identities)
@@ -244,7 +244,7 @@ def resolve_acl(requested: object, identities: object) -> Acl | int:
 
 
 def redact(acl: Acl) -> Acl:
-    """Return an ACL without the digests of passwords, as callers see it who may read but not administer."""
+    """Return an ACL without the digests of passwords, for callers that may read but not administer."""
     return tuple(
         (perms, scheme, f"{name.partition(':')[0]}:x" if scheme == "digest" and ":" in name else name)
         for perms, scheme, name in acl
@@ -359,11 +359,7 @@ class AclTable:
             del self._numbers[self._acls.pop(number), self.lifetimes.pop(number, UNLIMITED)]
 
     def add(self, number: int, acl: Acl, lifetime: int = UNLIMITED) -> None:
-        """Store an ACL under a number, for no znode yet (a snapshot is loaded so).
-
-        Raises:
-            ValueError: the number is out of range, or the number or the ACL is already there.
-        """
+        """Store an ACL under a number, for no znode yet (a snapshot is loaded so)."""
         if not 0 < number <= ACL_MASK or number in self._acls or (acl, lifetime) in self._numbers:
             raise ValueError(f"ACL number {number} is out of range or repeated")
         self._acls[number] = acl

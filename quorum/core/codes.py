@@ -16,6 +16,8 @@ RUNTIME_INCONSISTENCY: Final = -2
 MARSHALLING_ERROR: Final = -5
 UNIMPLEMENTED: Final = -6
 BAD_ARGUMENTS: Final = -8
+NEW_CONFIG_NO_QUORUM: Final = -13
+RECONFIG_IN_PROGRESS: Final = -14
 NO_NODE: Final = -101
 NO_AUTH: Final = -102
 BAD_VERSION: Final = -103
@@ -24,7 +26,11 @@ NODE_EXISTS: Final = -110
 NOT_EMPTY: Final = -111
 SESSION_EXPIRED: Final = -112
 INVALID_ACL: Final = -114
+AUTH_FAILED: Final = -115
 SESSION_MOVED: Final = -118
+NOT_READ_ONLY: Final = -119
+NO_WATCHER: Final = -121
+QUOTA_EXCEEDED: Final = -125
 
 # Operations of a command; OP_ERROR is the type of a result in a failed multi
 OP_ERROR: Final = -1

@@ -15,11 +15,7 @@ from quorum.core.tree import Directory, Node, Tree, record_of, stat_of
 
 
 def verify(tree: Tree, sessions: Mapping[int, Session], zxid: int) -> None:
-    """Check the tree against its counters, its ACL table and the sessions.
-
-    Raises:
-        AssertionError: names the path, session or counter that does not fit.
-    """
+    """Check the tree against its counters, its ACL table and the sessions."""
     assert not tree.changes, "an entry is open, or left changes behind"
     node_count = data_bytes = 0
     acl_counts: dict[int, int] = {}

@@ -1,14 +1,13 @@
 """The state machine: applies one committed log entry after the other, and nothing else changes the state.
 
-It decides who may write (attachment and incarnations), which command gets a zxid, what every command results
-in, and the two digests of an entry. It is total: whatever a command holds, the outcome is a result; an
-exception means that the caller broke the order of entries. Everything in it is hard state but the context of
-the open entry. It knows no clock: stamps, terms and indexes come with the entries.
+It decides which session may write (attachment and incarnations), which command gets a zxid, the result of
+every command, and the two digests of an entry. It is total: whatever a command holds, the outcome is a
+result; an exception means that the caller broke the order of entries. Everything in it is hard state but the
+context of the open entry. It knows no clock: stamps, terms and indexes come with the entries.
 
 Zxids: one per create of any kind, delete, setData, setACL, multi, createSession, closeSession (failed ones
 too), effective expiry, effective deletion of a container or TTL node and change of members; none for attach,
 sync, register, no-op, fenced or unknown commands and void proposals.
-Source: architecture ("Life of a write", "Forwarding", "Sessions and clocks", the decision on zxids).
 """
 
 from __future__ import annotations
@@ -133,11 +132,7 @@ class StateMachine:
         return self._open_index is not None
 
     def check_invariants(self) -> None:
-        """Compare everything that is kept twice; walks the whole tree.
-
-        Raises:
-            AssertionError: names what does not fit.
-        """
+        """Compare everything that is kept twice; walks the whole tree."""
         verify(self.tree, self.sessions, self.zxid)
 
     # Entries
@@ -161,9 +156,6 @@ class StateMachine:
 
         Yields:
             One outcome per run; of a run that is not of that shape an empty one.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         if type(origin) is int and type(number) is int and type(runs) is list:
@@ -185,11 +177,7 @@ class StateMachine:
         session_key: bytes,
         configuration_payload: bytes,
     ) -> None:
-        """Apply the first entry: the cluster gets its identity and the nodes that ZooKeeper has at zxid 0.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
-        """
+        """Apply the first entry: the cluster gets its identity and the nodes that ZooKeeper has at zxid 0."""
         self._open(index, term, stamp_ms)
         if not self.cluster_id and self.tree.get("/zookeeper") is None:
             self.cluster_id = cluster_id
@@ -205,9 +193,6 @@ class StateMachine:
         """Apply a new configuration; a zxid and an event only if `/zookeeper/config` changes with it.
 
         Another cluster id comes from a forced start, and lets the zxid and the session ids jump.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         transaction = self.transaction
@@ -237,9 +222,6 @@ class StateMachine:
 
         Returns:
             Whether it took effect: only a larger one does.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         effective = False
@@ -266,9 +248,6 @@ class StateMachine:
             A result per proposal; of a void one an error, without a zxid of its own: SESSION_EXPIRED (the
             session is gone), SESSION_MOVED (it was attached or wrote after it was judged), NO_NODE or
             BAD_VERSION (as `find_due` says) or BAD_ARGUMENTS (no such proposal).
-
-        Raises:
-            ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         results = [self._conclude(each) for each in proposals] if type(proposals) is list else []
@@ -276,11 +255,7 @@ class StateMachine:
         return results
 
     def apply_noop(self, index: int, term: int, stamp_ms: int) -> None:
-        """Apply an entry that changes nothing.
-
-        Raises:
-            ValueError: the entry does not follow the one before.
-        """
+        """Apply an entry that changes nothing."""
         self._open(index, term, stamp_ms)
         self._close()
 
@@ -361,7 +336,7 @@ class StateMachine:
         value: Value
         for command in commands:
             try:
-                write = writes[command[0]]  # type: ignore[index]  # whatever cannot be indexed is no write
+                write = writes[command[0]]  # type: ignore[index]  # what cannot be indexed is not a write
             except (LookupError, TypeError):
                 results.append(self._apply_other(command, session))
                 if session.session_id not in self.sessions:
@@ -380,7 +355,7 @@ class StateMachine:
         results += [self._answer(SESSION_EXPIRED) for _ in commands]
 
     def _apply_other(self, command: object, session: Session) -> Result:
-        """Apply a command of an attached session that is no write on the tree."""
+        """Apply a command of an attached session that does not write the tree."""
         opcode = _opcode(command)
         if opcode == OP_SYNC:
             return self._answer(OK if _has_length(command, 2) else BAD_ARGUMENTS)

@@ -38,7 +38,7 @@ def describe_members(configuration: bytes, zxid: int) -> bytes:
 
     Returns:
         A line `server.<id>=<host>:<port>:0:participant` (or observer) per member, then `version=<hex zxid>`.
-        The 0 stands where ZooKeeper names its election port: there is none here, and its Java client refuses
+        The 0 takes the place of ZooKeeper's election port: there is none here, and its Java client refuses
         to read a line with the same port in both places.
     """
     try:

@@ -6,7 +6,7 @@ strings) are refused. The functions are pure and hold no state. What exists in t
 construction, so only new names are checked.
 
 How long a path may be is judged before a request reaches the log, by the codec, and never when an entry is
-applied: what stands in the log was accepted once.
+applied: what the log holds was accepted once.
 
 Source: ZooKeeper 3.9 PathUtils.validatePath; the bounds are our own.
 """

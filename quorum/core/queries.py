@@ -80,7 +80,7 @@ def get_children2(
 
 
 def get_acl(machine: StateMachine, path: str, identities: object = None) -> tuple[Acl, bytes] | int:
-    """Return (ACL, Stat) of a node; who may not administer it sees no digests.
+    """Return (ACL, Stat) of a node; a caller that may not administer it sees no digests.
 
     Returns:
         The answer, or NO_NODE or NO_AUTH (it needs READ or ADMIN).
@@ -121,7 +121,7 @@ def ephemerals_of(machine: StateMachine, session_id: int, prefix: str) -> list[s
     Args:
         machine: the state to read.
         session_id: any number.
-        prefix: a string, not a path; white space or "/" alone stands for all.
+        prefix: a string, not a path; white space or "/" alone means all.
     """
     session = machine.sessions.get(session_id)
     if session is None:

@@ -22,7 +22,7 @@ def is_due(tree: Tree, node: Node, stamp_ms: int) -> bool:
     """Tell whether a node is to go.
 
     Args:
-        tree: that it stands in.
+        tree: that holds it.
         node: any node.
         stamp_ms: the time by the stamps of the log, in milliseconds.
     """

@@ -1,4 +1,4 @@
-"""A session as the log knows it: who it is, where it is attached, what it owns.
+"""A session as the log knows it: its id, where it is attached, what it owns.
 
 Hard state only. When a session was last heard of, and when it is to expire, is the leader's soft state and
 elsewhere; here is just the index that an expiry must not be older than. Passwords are derived from the

@@ -1,7 +1,7 @@
 """Snapshots of the state machine, as the shell uses them.
 
 `SnapshotWalk` turns a machine into chunks of plain values while entries go on being applied, `SnapshotLoader`
-turns the chunks into an equal machine. This module decides nothing; the form of the chunks stands in
+turns the chunks into an equal machine. This module decides nothing; the form of the chunks is in
 snapshot_walk.py.
 Source: raft ("Snapshots").
 """

@@ -2,7 +2,7 @@
 
 It takes nothing for granted: every shape, type, number and reference is checked, and what does not fit is a
 SnapshotFormatError that names it. Whether the bytes are the ones that were written is the shell's business
-(checksums). The form of the chunks stands in snapshot_walk.py. No state but the machine that is being built.
+(checksums). snapshot_walk.py has the form of the chunks. No state but the machine that is being built.
 Source: raft ("Snapshots", D14: a broken snapshot never means an empty state).
 """
 
@@ -24,7 +24,7 @@ from quorum.core.tree import Directory
 _FORMAT_WITHOUT_LIFETIMES: Final = 1
 #: owner, data length, ACL field
 _CHECKED: Final = Struct(">44xqi12xI")
-#: the numbers of a header, behind its tag and format
+#: the numbers of a header, after its tag and format
 _COUNTERS: Final = (
     "applied index",
     "applied term",
@@ -35,7 +35,7 @@ _COUNTERS: Final = (
     "data bytes",
     "next ACL number",
 )
-#: with the tag, the format and the eight values behind the numbers
+#: with the tag, the format and the eight values after the numbers
 _HEADER_LENGTH: Final = len(_COUNTERS) + 10
 
 
@@ -100,11 +100,7 @@ class SnapshotLoader:
         self._changed: list[tuple[str, bytes, int | None]] = []
 
     def feed(self, chunk: object) -> None:
-        """Take the next chunk.
-
-        Raises:
-            SnapshotFormatError: it is malformed, contradicts what came before, or comes out of order.
-        """
+        """Take the next chunk."""
         values = _list("chunk", chunk)
         tag = values[0] if values else None
         if self._has_end or self._has_header == (tag == "header"):
@@ -135,9 +131,6 @@ class SnapshotLoader:
 
         Returns:
             The machine: digests, counters, sessions and origins as they were.
-
-        Raises:
-            SnapshotFormatError: something is missing or contradicts.
         """
         if not self._has_end:
             raise SnapshotFormatError("the end of the snapshot is missing")

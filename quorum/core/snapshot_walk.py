@@ -27,7 +27,7 @@ from quorum.core.tree import Directory, FrozenNode, Node, Tree, freeze
 
 #: 2: an ACL comes with the lifetime of its znodes; before, all were UNLIMITED
 FORMAT: Final = 2
-#: about what an overlay entry costs beside its path and record
+#: about what an overlay entry costs on top of its path and record
 _ENTRY_BYTES: Final = 250
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 
@@ -65,11 +65,7 @@ class _Listing:
             self._names = iter(list(self._names))
 
     def take(self, count: int) -> list[str]:
-        """Return the next names, as many as there are up to `count`.
-
-        Raises:
-            SnapshotIncompleteError: names are missing.
-        """
+        """Return the next names, as many as there are up to `count`."""
         names = self._back[:count]
         del self._back[:count]
         names += islice(self._names, count - len(names))
@@ -136,9 +132,6 @@ class SnapshotWalk:
 
     Args:
         machine: the state; goes on being used while the walk lasts.
-
-    Raises:
-        ValueError: an entry is half applied, or another walk is under way.
     """
 
     def __init__(self, machine: StateMachine) -> None:
@@ -179,11 +172,7 @@ class SnapshotWalk:
             bytes_max: the chunk ends with the record that passes this many bytes.
 
         Returns:
-            The next chunk, None behind the last one.
-
-        Raises:
-            SnapshotOverflowError: the overlay passed its bound.
-            SnapshotIncompleteError: a defect; the snapshot must not be used.
+            The next chunk, None after the last one.
         """
         if self.overflown:
             raise SnapshotOverflowError(
@@ -332,7 +321,7 @@ class SnapshotWalk:
             self._room -= len(nodes) - len(pairs)
             names, nodes = [name for name, _ in pairs], [node for _, node in pairs]
         # only leaves from here on
-        records: list[bytes] = nodes  # type: ignore[assignment]  # told apart by their type as a whole
+        records: list[bytes] = nodes  # type: ignore[assignment]  # their type as a whole tells them apart
         used = sum(map(len, names)) + sum(map(len, records))
         if used > self._bytes_room:
             sums = list(accumulate(map(add, map(len, names), map(len, records))))

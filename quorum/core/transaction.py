@@ -1,7 +1,7 @@
 """A transaction: one write, or a multi that applies several of them or none.
 
 The operations of a multi see what those before them did and share one zxid; a failed one leaves no trace but
-its items. What a single write does stands in writes.py, how it is taken back in undo.py.
+its items. writes.py says what a single write does, undo.py how it is taken back.
 
 Source: ZooKeeper 3.9 PrepRequestProcessor (multi), MultiOperationRecord; zookeeper ("Multi").
 """
@@ -124,7 +124,7 @@ _OPERATIONS: Final = {
 
 
 def _failed_items(position: int, error: int, count: int) -> list[MultiItem]:
-    """Return the items of a failed multi: OK before the failing operation, an inconsistency behind."""
+    """Return the items of a failed multi: OK before the failing operation, an inconsistency after it."""
     return [
         (OP_ERROR, OK if index < position else error if index == position else RUNTIME_INCONSISTENCY, None)
         for index in range(count)

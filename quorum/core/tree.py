@@ -2,7 +2,7 @@
 
 A node is either a leaf, one packed `bytes` record (records.py), or a Directory: a node that has or had
 children. So the form of a node follows from its history alone, and a restored tree has the same form. The
-tree finds nodes and counts them; who may change what is decided in transaction.py. Hard state, except
+tree finds nodes and counts them; transaction.py decides which caller may change what. Hard state, except
 `changes` (what the open entry changed, for its state digest) and `overlay` (what a running snapshot must
 still see as it was) and `trace` (what the change log is made of).
 
@@ -21,7 +21,7 @@ from quorum.core.records import ACL_MASK, HEADER, HEADER_BYTES, STAT_BYTES, acl_
 #: directory
 FrozenNode: TypeAlias = "bytes | tuple[bytes, int]"
 #: (zxid, path, record before, record after), None where the node is absent; or a mark, (zxid, session id,
-#: node id): the transactions behind this zxid are of this session, whose client sent them to this node
+#: node id): the transactions after this zxid are of this session, whose client sent them to this node
 Traced: TypeAlias = "tuple[int, str, bytes | None, bytes | None] | tuple[int, int, int]"
 
 
@@ -67,19 +67,14 @@ def freeze(node: Node) -> FrozenNode:
 
 
 def descend(directory: Directory, segments: Sequence[str]) -> Directory:
-    """Follow segments from child to child.
-
-    Raises:
-        KeyError: a segment is missing.
-        AttributeError: a leaf stands in the way; or the caller finds no `children` on the leaf that it gets.
-    """
+    """Follow segments from child to child."""
     for segment in segments:
         directory = directory.children[segment]  # type: ignore[assignment]  # a leaf raises on the next step
     return directory
 
 
 class Overlay(Protocol):
-    """What a running snapshot is told before a node changes."""
+    """What a running snapshot hears before a node changes."""
 
     def note(self, path: str, old: FrozenNode | None) -> None:
         """Keep the node as it was (None: it was absent), unless the path is known already."""

@@ -1,6 +1,6 @@
 """What a failed multi takes back: a record per change, and the way back through them.
 
-Whoever changes the tree within a multi leaves a record of each change; `roll_back` undoes them, the last one
+Each change of the tree within a multi leaves a record of each change; `roll_back` undoes them, the last one
 first, until tree, ACL table and sessions are as they were. Until the multi is through, no ACL is released, so
 that what comes back finds its ACL under the old number. Decides nothing; the records live as long as one
 command.

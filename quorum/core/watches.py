@@ -1,4 +1,4 @@
-"""Who on this node wants to hear of what: the watch table.
+"""Which watcher on this node waits for which events: the watch table.
 
 It decides which watchers an event reaches and which of their watches are used up by it. Soft state of one
 node: lost with the process, never in the log, never in a snapshot. A watcher is any hashable object, in
@@ -13,7 +13,7 @@ Kinds are bits, so that one entry holds all that a watcher wants of a path and a
     children changed   CHILD, PERSISTENT
 
 RECURSIVE counts on the path itself as on an ancestor; both it and PERSISTENT stay when they fire. Recursive
-watchers stand in a tree of segments beside the table: an event walks down from the root as far as somebody
+watchers have a tree of segments of their own: an event walks down from the root as far as somebody
 watches there, and no ancestor's path is ever put together.
 
 A watch on what no node can be named by (paths.py) is not kept: it could not fire.
@@ -104,7 +104,7 @@ class _Branch(Generic[W]):
     def __init__(self) -> None:
         #: {segment: branch}
         self.below: dict[str, _Branch[W]] = {}
-        #: {watcher: None} who watches this path recursively
+        #: {watcher: None} that watches this path recursively
         self.watchers: dict[W, None] = {}
 
 
@@ -173,7 +173,7 @@ class WatchTable(Generic[W]):
         return reached
 
     def _with_recursive(self, path: str, reached: list[W]) -> list[W]:
-        """Add those who watch an ancestor, each once, those of the nearest first."""
+        """Add those that watch an ancestor, each once, those of the nearest first."""
         above: list[dict[W, None]] = []
         branch: _Branch[W] | None = self._recursive
         start = 1
@@ -242,7 +242,7 @@ class WatchTable(Generic[W]):
         return list(self._by_watcher.get(watcher, ()))
 
     def watchers_of(self, path: str) -> list[W]:
-        """Return who watches a path, in the order of registration."""
+        """Return the watchers of a path, in the order of registration."""
         return list(self._by_path.get(path, ()))
 
     def _forget_recursive(self, path: str, watcher: W) -> None:

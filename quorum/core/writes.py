@@ -178,7 +178,7 @@ class Writes:
         return stat
 
     def set_acl(self, command: Command) -> bytes | int:
-        """Apply [7, path, acl, aversion]; returns the new Stat. Nobody is told: watches are not for ACLs."""
+        """Apply [7, path, acl, aversion]; returns the new Stat. No watch fires: watches are not for ACLs."""
         if len(command) != 4:
             return BAD_ARGUMENTS
         _, path, requested, expected = command

@@ -32,7 +32,7 @@ class Child(NamedTuple):
     folder: Path
     #: key of its section [listen] → port on loopback; "client" and "admin" are among them
     ports: Mapping[str, int]
-    #: what stands in its configuration file, besides what a person added: {section: {key: value}}
+    #: its configuration file, without what a person added: {section: {key: value}}
     settings: Mapping[str, Mapping[str, object]]
 
     @property

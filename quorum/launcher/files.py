@@ -21,11 +21,7 @@ STORY_LINES_MAX = 6
 
 
 def write_file(path: Path, content: str, mode: int = 0o600) -> None:
-    """Create or replace a file in one step, durably; one that exists keeps its mode, a link leads on.
-
-    Raises:
-        OSError: the disk refuses; it names the file.
-    """
+    """Create or replace a file in one step, durably; one that exists keeps its mode, a link leads on."""
     target = path.resolve()
     aside = target.with_name(target.name + ".new")
     try:
@@ -51,9 +47,6 @@ def bound_log(log: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
 
     What is written between the copy and the cut is lost, a few lines at most. Where the older part cannot be
     kept, for a full disk say, it is lost as well: the processes need the room more than half a copy does.
-
-    Raises:
-        OSError: the disk refuses.
     """
     older = log.with_name(f"{log.name}.1")
     with contextlib.suppress(FileNotFoundError):
@@ -85,7 +78,7 @@ def story_since(log: Path, offset: int) -> str:
 
 
 def user_of(data_dir: Path) -> str | None:
-    """Return the id of the process that uses a data directory, "?" if it cannot be told, None for none.
+    """Return the id of the process that uses a data directory, "?" if it is not known, None for none.
 
     It holds the file `lock` there, which says its id; the kernel frees a lock when its holder ends. The look
     takes a shared one for an instant.

@@ -79,10 +79,6 @@ def plan(data_dir: Path, nodes: int | None, brokers: int | None, ports: Mapping[
         brokers: how many, 0 to COUNT_MAX; None: as many as there are, else DEFAULT_BROKERS. Where there are
             more, only the others do not run this time: the record keeps them.
         ports: keys of DEFAULT_PORTS → first port; None or missing: as it was, else the default.
-
-    Raises:
-        UsageError: a number out of range, or ports that overlap.
-        DataDirError: the directory is of another number of nodes, or that number is not known any more.
     """
     for option, count, least in (("--nodes", nodes, 1), ("--brokers", brokers, 0)):
         if count is not None and not least <= count <= COUNT_MAX:
@@ -157,9 +153,6 @@ def _check_ports(children: tuple[Child, ...]) -> None:
 def _read_record(data_dir: Path) -> Layout | None:
     """Read up.json; None before the directory's first start. What it does not name is as by default, and
     founded.
-
-    Raises:
-        DataDirError: it cannot be used, or is missing where nodes are: they would be founded again.
     """
     path = data_dir / "up.json"
     there = next(data_dir.glob("node-[1-9]"), None)
@@ -188,11 +181,7 @@ def _write_record(layout: Layout) -> None:
 
 
 def check_ports_free(layout: Layout) -> None:
-    """See that every port can be bound, before anything is started.
-
-    Raises:
-        AddressInUseError: names every port that cannot, the process that needs it, and its user, if known.
-    """
+    """See that every port can be bound, before anything is started."""
     taken: list[str] = []
     options: dict[str, int] = {}
     for child in layout.children:
@@ -220,12 +209,7 @@ def check_ports_free(layout: Layout) -> None:
 
 
 def write(layout: Layout) -> None:
-    """Create or update the files of a data directory; the caller holds its lock.
-
-    Raises:
-        DataDirError: a configuration file cannot be read, a file cannot be written, or the data of all nodes
-            are lost.
-    """
+    """Create or update the files of a data directory; the caller holds its lock."""
     if layout.founded and not any(has_data(node) for node in layout.nodes):
         named = ", ".join(str(node.data_dir) for node in layout.nodes)
         raise DataDirError(
@@ -272,11 +256,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def record_founding(layout: Layout) -> Layout:
-    """Write down, once, that there is a cluster: from now on nobody of the directory founds one.
-
-    Raises:
-        DataDirError: the disk refuses. Nodes must not go on then: a later start could found another.
-    """
+    """Write down, once, that there is a cluster: from now on nobody of the directory founds one."""
     if layout.founded:
         return layout
     founded = replace(layout, founded=True)

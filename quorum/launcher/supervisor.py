@@ -87,10 +87,6 @@ class Supervisor:
         Args:
             on_ready: called once, when a node serves and nothing is to be expected of the others soon.
             deadline_s: for that.
-
-        Raises:
-            NodeStoppedError: every node refused to start, or the deadline passed; with their stories.
-            DataDirError: it cannot be recorded that there is a cluster.
         """
         loop = asyncio.get_running_loop()
         for number in stop_signals():

@@ -2,7 +2,7 @@
 
 The ports are bound before the nodes start, so no other process can take them in between; the files stand in a
 temporary folder that is removed at the end. Nothing global is patched, no signal is caught and no logger
-configured: several ensembles may run at once, also beside another use of pysyncobj. Everything goes away with
+configured: several ensembles may run at once, also with another use of pysyncobj. Everything goes away with
 the context manager.
 """
 
@@ -64,7 +64,7 @@ async def ensemble(nodes: int = 3, settings: Settings | None = None) -> AsyncIte
         NodeStoppedError: a node stopped itself, at the latest when the body ends; or it was not ready in
             time.
 
-    Whatever ends it, all nodes have stopped and no task is left behind when it returns or raises; who cancels
+    Whatever ends it, all nodes have stopped and no task is left when it returns or raises; who cancels
     it waits for that.
     """
     if not 1 <= nodes <= NODES_MAX:

@@ -1,4 +1,4 @@
 """The typed records of the control plane: values (`records`, Kafka's JSON formats) and their `paths`.
 
-`reading` reads them through a client; who may write what is decided in `controller.election`.
+`reading` reads them through a client; `controller.election` decides which mandate may write what.
 """

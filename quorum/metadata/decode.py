@@ -1,9 +1,9 @@
 """Strict reading of the JSON values of metadata znodes.
 
 Pure. Every refusal is a MetadataDecodeError that names the path, the field and the value, so that an operator
-can go and look at the node. Strict means: the type of a field decides (a bool is no integer), a missing field
-is an error unless the format has it optional. Fields that the format does not know are left alone, because
-Kafka's own readers do so and later versions add fields.
+can go and look at the node. Strict means: the type of a field decides (a bool is not an integer), a missing
+field is an error unless the format has it optional. Fields that the format does not know are left alone:
+Kafka's own readers do so, and later versions add fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class JsonFields:
     """The fields of one JSON object, read with their types."""
 
     def __init__(self, path: str, fields: Mapping[str, object], prefix: str = "") -> None:
-        """Wrap an object that stands at a path; prefix names the place inside the value."""
+        """Wrap the object at a path; prefix names the place inside the value."""
         self._path = path
         self._fields = fields
         self._prefix = prefix

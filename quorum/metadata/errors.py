@@ -1,6 +1,6 @@
 """What reading and writing typed records can fail with, beyond the client's own errors.
 
-All of these are definite: whoever gets one knows that the refused operation had no effect.
+All of these are definite: the refused operation had no effect.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class MetadataError(QuorateError):
 
 
 class MetadataDecodeError(MetadataError):
-    """A znode holds a value that is no record of its format.
+    """A znode holds a value that is not a record of its format.
 
     Attributes:
         path: the znode.
         field: the field inside its JSON value, dotted; "" when the whole value is malformed.
-        value: what stands there, shortened.
+        value: what it holds, shortened.
     """
 
     fault = Fault.OPERATOR
@@ -128,7 +128,7 @@ class InvalidTopicSettingError(InvalidSettingError):
 
 
 class NotAListError(InvalidSettingError):
-    """Something was to be appended to a setting that is no list, or subtracted; nothing was changed."""
+    """Something was to be appended to a setting that is not a list, or subtracted; nothing was changed."""
 
     words = "Config value {problem} is not allowed for config key: {name}"
 

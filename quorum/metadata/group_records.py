@@ -1,7 +1,7 @@
 """The typed records of consumer groups: the coordinator, groups with their members, committed offsets.
 
 Pure: bytes in, frozen records out, and back. Decoding is strict (decode.py). A group's record is what the
-next coordinator goes on from; which znode version it had, and who waits for an answer, is no part of it.
+next coordinator goes on from; which znode version it had, and waiting requests, are not part of it.
 Source: control-plane design, "Paths and values", "Coordinator"; seed [4.x]; KIP-848 (consumer groups).
 """
 

@@ -21,7 +21,7 @@ PartitionVersion = NewType("PartitionVersion", int)
 CoordinatorEpoch = NewType("CoordinatorEpoch", int)
 #: Rises with each rebalance of a group; fences members that missed one. -1: none.
 GenerationId = NewType("GenerationId", int)
-#: Version of a group's znode: the token of its compare-and-set. -1: there is no znode.
+#: Version of a group's znode: the token of its compare-and-set. -1: no znode exists.
 GroupVersion = NewType("GroupVersion", int)
 #: What a topic keeps for life; a later one of the same name has another.
 TopicId = uuid.UUID

@@ -97,7 +97,7 @@ def check_topic(topic: str) -> str:
 
 
 def missing_topic(topic: str) -> str:
-    """Say that there is no such topic, in Kafka's words."""
+    """Say in Kafka's words that the topic does not exist."""
     return f"The topic '{quoted(topic)}' does not exist."
 
 

@@ -5,7 +5,7 @@ another one there than its own secrets ask for sets its own everywhere: on a tre
 setting asks for it, and on a protected one, when secrets are replaced. What a broker creates later carries
 the list from the beginning. A tree that is protected stays so, whatever a broker's setting says.
 
-The root belongs to all users of the quorum, and who may delete there is decided by its own list. So nodes
+The root belongs to all users of the quorum, and its own list decides who may delete there. So nodes
 below it that brokers must not lose get a child: nobody else can delete that, nor its parent then.
 Hard state: the access lists.
 Source: ZooKeeper programmer's guide (access control); control-plane design, "Trust".

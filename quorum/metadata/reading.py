@@ -1,4 +1,4 @@
-"""Reading the records of the control plane through a client: one znode, and who is registered.
+"""Reading the records of the control plane through a client: one znode, and the registered brokers.
 
 Source: control-plane design, "Broker".
 """

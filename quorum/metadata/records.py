@@ -93,7 +93,7 @@ def decode_controller_epoch(data: bytes | None, path: str = paths.CONTROLLER_EPO
     """Read the value of /controller_epoch.
 
     Raises:
-        MetadataDecodeError: it is no decimal number from 0 to 2^31 - 2, after which there is one more.
+        MetadataDecodeError: it is not a decimal number from 0 to 2^31 - 2, after which there is one more.
     """
     return ControllerEpoch(decimal(path, data, 0, INT32_MAX - 1))
 

@@ -37,7 +37,7 @@ class SettingChanges:
                 list.
 
         Raises:
-            NotAListError: something is to be appended to a setting that is no list, or subtracted from it.
+            NotAListError: something is to be appended to a setting that is not a list, or subtracted from it.
         """
         after = dict(self.changed) if self.is_whole else {**before, **self.changed}
         for name, value in self.appended.items():

@@ -1,7 +1,7 @@
 """What brokers recognize each other by: values that only a holder of the peer secret can make.
 
 Anybody who reaches the quorum may write znodes there. So a registration and an entry of a queue carry
-`hmac`: a MAC over where it stands, whose session owns it, and every other field. What carries none, or a
+`hmac`: a MAC over its path, whose session owns it, and every other field. What carries none, or a
 wrong one, is a stranger's and is not obeyed. From the secret follow one key for these MACs, the check value
 by which a broker finds out that its secret is another cluster's, and a ZooKeeper digest for access lists. All
 are HMACs by the salted secret with different constants, also different from SCRAM's: none tells another.
@@ -91,7 +91,7 @@ class Trust:
         """See that a holder of a secret wrote this.
 
         Raises:
-            MetadataDecodeError: nobody who knows a secret did.
+            MetadataDecodeError: no holder of a secret did.
         """
         if not self.is_signed(place, data, session_id):
             raise MetadataDecodeError(
@@ -111,7 +111,7 @@ def _salted(secret: str, cluster_id: str) -> bytes:
 
 
 def _digest_identity(credentials: bytes) -> str:
-    """Return how an access list names the one who proves these credentials, as ZooKeeper writes it."""
+    """Return how an access list names the holder of these credentials, as ZooKeeper writes it."""
     user = credentials.partition(b":")[0].decode()
     return f"{user}:{_text(hashlib.sha1(credentials).digest())}"  # noqa: S324 - ZooKeeper's own digest
 

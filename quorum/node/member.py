@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from quorum.config.node import NodeConfig
 from quorum.core.machine import StateMachine
-from quorum.errors import PASSING_ERRNOS, DataDirError, DiskFullError, QuorateError, told_by_os
+from quorum.errors import PASSING_ERRNOS, DataDirError, QuorateError, told_by_os
+from quorum.node.compaction import Compaction
 from quorum.node.replica import NodeReplica
 from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter, covered_by
 from quorum.node.storage import Storage, load_machine, open_storage
@@ -27,7 +28,7 @@ from quorum.node.timing import Timed
 from quorum.platform.open_files import connections_within, open_files_max
 from quorum.platform.runtime import Disk, Runtime
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
-from quorum.raft.core.messages import ClusterMet, Halt, Resume, SnapshotMark
+from quorum.raft.core.messages import Halt, PeerMet, Resume, SnapshotMark
 from quorum.raft.core.options import Options
 from quorum.raft.core.raft import Raft
 from quorum.raft.datadir.founding import founding_payload
@@ -108,22 +109,15 @@ class QuorumMember:
             start: whether an empty directory is formatted, and as what.
             on_failure: told once, with the story, when the member stopped itself.
             sizes: bounds that the configuration does not know.
-
-        Raises:
-            DiskFullError: there is no room for what a start writes; another attempt may find some.
-            DataDirError: the directory is empty, another node's, in use, damaged, or cannot be written to.
         """
         self.config = config
         self.runtime = runtime
-        self._disk = disk
         self._on_failure = on_failure
         self._sizes = sizes or Sizes()
         self._attached = self._ended = False
-        self._first_error: BaseException | None = None
-        self.storage = storage = open_storage(config, disk, start, runtime.random)
-        self._full: JournalFullError | None = None
-        #: the last one that a hello proved to this founder that belongs to none
-        self._met_cluster_id = ""
+        #: why this start cannot write
+        self._start_error: BaseException | None = None
+        self.storage = storage = open_storage(config.node, config.raft, disk, start, runtime.random)
         #: whether the identity is to be written as soon as the disk has room
         self._identity_waits = False
         self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
@@ -139,9 +133,7 @@ class QuorumMember:
         if error is not None:
             problem = f"data directory {data_dir} cannot be written to: {told_by_os(error, 'its identity')}"
             return DataDirError(problem, "free or repair the disk")
-        if self._first_error is None and self._full is not None:
-            return DiskFullError(f"data directory {data_dir} has no room: {self._full.message}", "free space")
-        reason = self._first_error
+        reason = self._start_error
         told = reason.message if isinstance(reason, QuorateError) else reason
         problem = f"data directory {data_dir} cannot be written to: {told}"
         return DataDirError(problem, "repair the disk, or free space on it, and start again")
@@ -154,14 +146,13 @@ class QuorumMember:
     def identity(self) -> PeerIdentity:
         """Return what this member proves in a hello, as it is known now."""
         identity = self.storage.identity
-        claim = self.core.claim if self._attached else None
         return PeerIdentity(
             identity.cluster_name,
             identity.cluster_id,
             identity.node_id,
             identity.incarnation,
             str(self.config.members[identity.node_id]),
-            *(claim or ("", "")),
+            self.core.founding_term if self._attached else None,
         )
 
     def hears_nobody(self) -> bool:
@@ -176,52 +167,40 @@ class QuorumMember:
         return Admission(self.engine.configuration, self.replica.configuration(), leader_id or 0)
 
     def peer_proved(self, peer: PeerIdentity) -> None:
-        """Take notice of whom a hello proved: a founder that belongs to no cluster may meet one.
-
-        It must not found another then, and remembers that on its disk. What stands in the peer's log only may
-        never have committed: the core remembers that for this life, and judges it (core/rivals.py).
-        """
+        """Take notice of whom a hello proved, let in or not: a founder waits for all others."""
         mine = self.storage.identity
-        if not self._attached or not mine.founder or self._own_cluster_id():
+        if not self._attached or peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
             return
-        if peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
-            return
-        if peer.cluster_id:
-            self._met_cluster_id = peer.cluster_id
-            self._write_identity()
-        self.engine.step(ClusterMet(peer.node_id, peer.cluster_id, peer.log_cluster_id, peer.electors))
+        clusters, _ = self.core.founding_obstacles
+        is_new = peer.node_id not in clusters
+        self.engine.step(PeerMet(peer.node_id, peer.incarnation, peer.founding_term, peer.cluster_id))
+        if is_new and peer.node_id in clusters:
+            log.warning("%s (%s)", *self.founding_problem())
 
     def founding_problem(self) -> tuple[str, str]:
-        """Say why this founder founds nothing, and the remedy; two empty texts if nothing is in its way."""
-        identity = self.storage.identity
-        node_id = identity.node_id
-        if not identity.met_cluster_id:
-            return self._claim_problem()
-        problem = (
-            f"the cluster {identity.met_cluster_id} exists already and this data directory of node {node_id} "
-            "is empty: it founds nothing and waits to be let in"
-        )
-        remedy = (
-            f"if node {node_id} never ran before, a majority of that cluster lets it in by itself; if its "
-            f"data are lost, put them back or run `quorate members replace {node_id}`; if another cluster is "
-            "meant, correct node.cluster or [members] and start with an empty data directory"
-        )
-        return problem, remedy
-
-    def _claim_problem(self) -> tuple[str, str]:
-        """Say the same of a founding that is only known to stand in another node's log."""
-        cluster_id = self.core.rivalled_cluster if self._attached and self.storage.identity.founder else ""
-        if not cluster_id or self.storage.identity.cluster_id:
+        """Say what this founder of an empty log waits for, and the remedy; two empty texts if for nothing."""
+        node_id = self.config.node.id
+        if not self._attached or self.core.founding_term is None:
             return "", ""
-        problem = (
-            f"another node's log founds the cluster {cluster_id}, which may have acknowledged writes, and "
-            "this data directory is empty: it founds nothing and waits for that cluster"
-        )
-        remedy = (
-            "start the nodes that founded it; if their majority is lost, start the one that is left with "
-            "--force-new-cluster, or without its data if nothing is to be kept, and then this node again"
-        )
-        return problem, remedy
+        clusters, missing = self.core.founding_obstacles
+        for peer_id, cluster_id in clusters.items():
+            problem = (
+                f"node {peer_id} belongs to the cluster {cluster_id} already and the data directory of node "
+                f"{node_id} is empty: it founds nothing and waits to be let in"
+            )
+            remedy = (
+                f"if its data are lost put them back or run `quorate members replace {node_id}`; if another "
+                "cluster is meant, correct node.cluster or [members] and start with an empty data directory"
+            )
+            return problem, remedy
+        if missing:
+            problem = (
+                f"a cluster is founded by all of [members] together, and node {node_id} has not heard from "
+                f"{', '.join(f'node {peer_id}' for peer_id in missing)} that it founds, too"
+            )
+            remedy = "start every one of them once, with an empty data directory and --bootstrap"
+            return problem, remedy
+        return "", ""
 
     def attach(self, transport: MemberTransport) -> None:
         """Build everything on the open data directory; once. Nothing runs before `start`.
@@ -255,10 +234,8 @@ class QuorumMember:
         self.snapshotter = Snapshotter(
             replica,
             storage.snapshots,
-            storage.journal,
-            writer,
+            Compaction(storage.snapshots, storage.journal, writer, runtime, engine.step, engine.fail),
             runtime,
-            engine.step,
             engine.fail,
             log_bytes_min=self._sizes.snapshot_log_bytes_min,
             records_per_step=self._sizes.snapshot_records_per_step,
@@ -266,7 +243,7 @@ class QuorumMember:
         replica.attach(self)
         self.courier = SnapshotCourier(
             storage.snapshots,
-            self._disk,
+            storage.disk,
             writer,
             runtime,
             lambda reader: load_machine(reader, config.raft.snapshot_overlay_bytes_max),
@@ -283,10 +260,6 @@ class QuorumMember:
         self._attached = True
         # A crash may have come between the state that names the cluster and the identity.
         self._write_identity()
-        met_cluster_id = storage.identity.met_cluster_id
-        if met_cluster_id:
-            log.warning("%s (%s)", *self.founding_problem())
-            engine.step(ClusterMet(0, met_cluster_id))
 
     def start(self) -> None:
         """Begin to tick."""
@@ -411,17 +384,14 @@ class QuorumMember:
         return configuration.cluster_id if named else ""
 
     def _write_identity(self) -> None:
-        """Write what this life has learned of clusters to the identity; on a full disk once there is room.
+        """Write to the identity which cluster this disk belongs to; on a full disk once there is room.
 
-        That may wait: whose the disk is stands in its log; and a cluster that it met keeps this life from
-        founding another one, as it will the next one if that reaches it before there is room.
+        That may wait: it stands in its log.
         """
         own = self._own_cluster_id()
         try:
             if own:
                 self.storage.learn_cluster_id(own)
-            elif self._met_cluster_id and self.storage.note_met_cluster(self._met_cluster_id):
-                log.warning("%s (%s)", *self.founding_problem())
         except OSError as error:
             if error.errno not in PASSING_ERRNOS:
                 self.engine.fail(self._cannot_write(error))
@@ -442,7 +412,7 @@ class QuorumMember:
     def _on_disk_full(self, error: JournalFullError) -> None:
         """Acknowledge nothing until there is room again; called at each attempt that found none."""
         if not self._attached:
-            self._full = error
+            self._start_error = self._start_error or error
             return
         no_files = isinstance(error, JournalNoFilesError)
         wanted = "a file can be opened" if no_files else "there is room on the disk"
@@ -474,7 +444,6 @@ class QuorumMember:
         """Stop answering at once, and say why."""
         self._transport.destroy()
         self.replica.administration.stop()
-        self.snapshotter.requests.stop()
         self.frontend.close()
         self._on_failure(error)
 
@@ -482,7 +451,7 @@ class QuorumMember:
         if self._attached:
             self.engine.fail(error)
         else:
-            self._first_error = error
+            self._start_error = error
 
 
 def _next_incarnation(storage: Storage, runtime: Runtime) -> int:

@@ -4,15 +4,14 @@ Decides nothing about consensus or clients; it knows who needs whom. Hard state 
 storage.py opens; everything here is soft. A node that stopped itself (`failure` is set) has closed its
 sockets and acknowledges nothing any more; its process should end with the story.
 
-Start: bind the three sockets, open the data directory (on a full disk: wait for room, and say so on the admin
-port), restore state and log, listen to peers, then to clients and operators. Stop: leadership is handed over,
-clients are closed, what was submitted to the journal becomes durable, files are closed.
+Start: bind the three sockets, open the data directory, restore state and log, listen to peers, then to
+clients and operators. Stop: leadership is handed over, clients are closed, what was submitted to the
+journal becomes durable, files are closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 from dataclasses import dataclass
@@ -25,17 +24,15 @@ from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.admin_port import read_admin_tokens
 from quorum.config.node import NodeConfig, read_peer_secret
-from quorum.errors import DiskFullError, NodeStoppedError
+from quorum.errors import NodeStoppedError
 from quorum.node.member import QuorumMember
 from quorum.node.node_state import NodeState
 from quorum.node.node_view import RunningNodeView
-from quorum.node.starting_view import StartingView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
 from quorum.platform.wall_clock import CLOCK
 from quorum.raft.core.entry import Entry
 from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - whoever makes a node names its start
-from quorum.raft.datadir.identity import has_room
 from quorum.raft.peers.codec import RAFT_MESSAGE_TYPES, Codec
 from quorum.raft.peers.peers import TransportOptions
 from quorum.raft.peers.transport import PeerTransport
@@ -54,8 +51,6 @@ HANDOVER_WAIT_S = 1.0
 #: a clean stop takes a snapshot if at least so much log was applied since the last one
 LEAVING_LOG_BYTES_MIN = 16 * 1024 * 1024
 LEAVING_SNAPSHOT_WAIT_S = 15.0
-#: how often a start looks whether a full disk has room
-ROOM_INTERVAL_S = 1.0
 #: what surrounds an entry in a peer's frame
 FRAME_HEAD_BYTES = 64 * 1024
 PEER_QUEUE_BYTES_MIN = 64 * 1024 * 1024
@@ -92,7 +87,6 @@ class QuorumNode:
         bootstrap: bool = False,
         start: Start = Start.PLAIN,
         sockets: NodeSockets | None = None,
-        waits_for_room: bool = False,
     ) -> None:
         """Keep what it will be; nothing is opened before `start`.
 
@@ -102,14 +96,12 @@ class QuorumNode:
                 cluster; changes nothing on a formatted one.
             start: what may happen to the data directory.
             sockets: bound sockets to take in place of `config.listen`.
-            waits_for_room: on a full disk `start` waits, and the admin port says so, instead of raising.
         """
         self.config = config
         #: why the node stopped itself; None while it did not
         self.failure: BaseException | None = None
         self._start_mode = Start.BOOTSTRAP if bootstrap else start
         self._sockets = sockets
-        self._waits_for_room = waits_for_room
         self._ended = asyncio.Event()
         self._stopping = asyncio.Lock()
         self._bound: list[socket.socket] = []
@@ -121,19 +113,13 @@ class QuorumNode:
         self._listener: ClientListener | None = None
         self._admin: AdminServer | None = None
         self._recorder: ChangeRecorder | None = None
-        self._tokens: tuple[bytes, bytes] | None = None
         #: status, readiness and metrics; only after `start`
         self.view: RunningNodeView
 
     # --- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start everything; on return the node listens, but may not have found a leader yet (see /readyz).
-
-        Raises:
-            QuorateError: an address is taken, the data directory is refused or damaged: nothing is left
-                running.
-        """
+        """Start everything; on return the node listens, but may not have found a leader yet (see /readyz)."""
         try:
             await self._start()
         except BaseException:
@@ -217,9 +203,11 @@ class QuorumNode:
         config = self.config
         client, peer, admin = self._bind()
         secret = read_peer_secret(config.security.peer_secret_file)
-        self._tokens = read_admin_tokens(config.security)
+        tokens = read_admin_tokens(config.security)
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
-        self._member = member = await self._open(runtime, admin)
+        self._member = member = QuorumMember(
+            config, runtime, OsDisk(), start=self._start_mode, on_failure=self._on_failure
+        )
         frame_bytes_max = member.entry_bytes_max + FRAME_HEAD_BYTES
         self._transport = transport = PeerTransport(
             runtime,
@@ -248,7 +236,7 @@ class QuorumNode:
         self._refuse_if_stopped()
         parts = ShownParts(recorder, NodeState(member, recorder), Gateway(str(config.listen.client)))
         hosts = config.security.admin_hosts
-        self._admin = AdminServer(build_app(self.view, parts, hosts=hosts, tokens=self._tokens), admin)
+        self._admin = AdminServer(build_app(self.view, parts, hosts=hosts, tokens=tokens), admin)
         await self._admin.start()
         self._bound.remove(admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())
@@ -268,52 +256,6 @@ class QuorumNode:
         member.replica.when_installed.append(recorder.installed)
         member.storage.snapshots.before_finish = recorder.sync
         return recorder
-
-    async def _open(self, runtime: AsyncioRuntime, admin: socket.socket) -> QuorumMember:
-        """Open and recover the data directory; on a full disk as soon as there is room, if that is wanted.
-
-        Nothing of the member exists before everything that a start writes is durable.
-
-        Args:
-            runtime: of the member.
-            admin: the admin port's socket, which is kept; the waiting is told on a copy of it.
-        """
-        waiting: AdminServer | None = None
-        view: StartingView | None = None
-        disk = OsDisk()
-        try:
-            while True:
-                try:
-                    return QuorumMember(
-                        self.config, runtime, disk, start=self._start_mode, on_failure=self._on_failure
-                    )
-                except DiskFullError as error:
-                    if not self._waits_for_room:
-                        raise
-                    if view is None:
-                        log.error("the start waits for room on the disk: %s", error)
-                        view = StartingView(self.config, error)
-                        hosts = self.config.security.admin_hosts
-                        waiting = AdminServer(build_app(view, hosts=hosts, tokens=self._tokens), admin.dup())
-                        await waiting.start()
-                    view.problem = error
-                await self._await_room(disk)
-        finally:
-            if waiting is not None:
-                await waiting.stop()
-
-    async def _await_room(self, disk: OsDisk) -> None:
-        """Return when another attempt is worth it.
-
-        Raises:
-            NodeStoppedError: the node was stopped meanwhile.
-        """
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), ROOM_INTERVAL_S)
-            self._refuse_if_stopped()
-            if has_room(disk, str(self.config.node.data_dir)):
-                return
 
     def _refuse_if_stopped(self) -> None:
         if self.failure is not None:

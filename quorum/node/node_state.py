@@ -2,8 +2,6 @@
 
 Decides names and shapes only; quorum.admin decides pages. Reads are those of a client that proved nothing, at
 this node's applied zxid. Keeps no state.
-
-Source: architecture, "HTTP on the admin port".
 """
 
 from __future__ import annotations
@@ -14,18 +12,17 @@ import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from quorum.changelog.past import Live, PastNode, live_page
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.core.queries import get_children, get_data
-from quorum.node import admin_commands
 from quorum.node.member import QuorumMember
 from quorum.platform.runtime import Disk
 from quorum.raft.snapshots.handing import with_another_key
-from quorum.server.connection import ClientConnection
-from quorum.server.inspection import UNKNOWN_BYTES, bytes_below
+from quorum.server import words
+from quorum.server.inspection import UNKNOWN_BYTES, View, bytes_below
 from quorum.wire.jute import JuteReader, Stat
 
 log = logging.getLogger("quorate.admin")
@@ -66,7 +63,7 @@ class NodeState:
     def sessions(self, after: int, limit: int) -> list[Mapping[str, object]]:
         """Return sessions by rising id."""
         sessions = self._member.replica.machine.sessions
-        here = {each.session_id for each in self._connections()}
+        here = {each.session_id for each in self._member.frontend.connections}
         found = nsmallest(limit, (session_id for session_id in sessions if session_id > after))
         return [
             {
@@ -79,23 +76,22 @@ class NodeState:
             for session in map(sessions.__getitem__, found)
         ]
 
-    def _connections(self) -> list[ClientConnection]:
-        return [each for each in self._member.frontend.connections if isinstance(each, ClientConnection)]
-
     def connections(self, after: int, limit: int) -> list[Mapping[str, object]]:
         """Return connections by rising id."""
         found = nsmallest(
-            limit, (each for each in self._connections() if each.nonce > after), key=lambda each: each.nonce
+            limit,
+            (each for each in self._member.frontend.connections if each.nonce > after),
+            key=lambda each: each.nonce,
         )
         return [
             {
                 "connection_id": each.nonce,
-                "address": str(each.address),
+                "address": each.stream.address,
                 "session_id": each.session_id,
                 "timeout_ms": each.timeout_ms,
                 "outstanding": each.outstanding,
                 "requests_received": each.requests_received,
-                "packets_sent": each.packets_sent,
+                "packets_sent": each.stream.packets_sent,
             }
             for each in found
         ]
@@ -109,17 +105,20 @@ class NodeState:
             for path in found
         ]
 
-    def snapshots(self) -> list[Mapping[str, object]]:
-        """Return the snapshots, oldest first."""
-        return [
+    def snapshots(self) -> Mapping[str, object]:
+        """Return the snapshots, oldest first, and what became of the one that was asked for."""
+        items = [
             {
                 "name": PurePath(file.path).name,
                 "log_index": file.log_index,
                 "term": file.term,
                 "size_bytes": file.size_bytes,
+                # Who asks may stand in another folder than the node.
+                "path": str(Path(file.path).absolute()),
             }
             for file in self._member.storage.snapshots.files()
         ]
+        return {"items": items, "problem": self._member.snapshotter.problem}
 
     def snapshot_file(self, name: str) -> Iterator[bytes] | None:
         """Return the bytes of a snapshot that is listed, without the key of this cluster's sessions."""
@@ -151,17 +150,24 @@ class NodeState:
 
     def command_names(self) -> list[str]:
         """Return the names of ZooKeeper's commands that are answered."""
-        return list(admin_commands.NAMES)
+        return sorted(set(words.COMMANDS.values()))
 
     async def command(self, name: str) -> Mapping[str, object] | None:
-        """Answer one of them; None if there is none of that name."""
-        size = UNKNOWN_BYTES
-        if admin_commands.measures(name):
+        """Answer one of them by any of its names; None if there is none of that name."""
+        first = words.COMMANDS.get(name)
+        if first is None:
+            return None
+        member, size = self._member, UNKNOWN_BYTES
+        if first in words.MEASURED:
             try:
-                size = await asyncio.to_thread(bytes_below, str(self._member.config.node.data_dir))
+                size = await asyncio.to_thread(bytes_below, str(member.config.node.data_dir))
             except OSError as error:
                 log.warning("could not measure the data directory: %s", error)
-        return admin_commands.run(self._member, name, size)
+        engine, last = member.engine, member.snapshotter.last
+        snapshot = (-1, -1) if last is None else (last.zxid, last.stamp_ms)
+        address = str(member.config.listen.client)
+        view = View(member.frontend, size, address, engine.leads, engine.leader_id, snapshot)
+        return words.command(first, view)
 
     def config(self) -> dict[str, Any]:
         """Return the settings in force, secrets masked."""

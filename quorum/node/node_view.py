@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -28,8 +27,7 @@ from quorum.raft.core.status import Status
 from quorum.raft.peers.refusals import DiskRefusal
 from quorum.raft.peers.transport import PeerTransport
 from quorum.raft.requests.requests import Action, LeaderRequest
-from quorum.raft.snapshots.snapshots import SnapshotFile
-from quorum.server.words import outstanding
+from quorum.server.inspection import outstanding
 
 #: name, what it says, value
 Reading = tuple[str, str, float]
@@ -237,7 +235,7 @@ class RunningNodeView:
                 False,
                 f"node {status.node_id} leads term {status.term} and has not applied its first entry",
             )
-        if not self._replica.registered:
+        if not self._replica.batches.forwarder.is_registered:
             return False, "this node's origin incarnation is not registered yet"
         return True, f"node {self.engine.leader_id} leads term {soft_state.term}"
 
@@ -263,18 +261,14 @@ class RunningNodeView:
         return self._changed(await self._ask(LeaderRequest(Action.REMOVE, node_id)))
 
     async def take_snapshot(self) -> Mapping[str, object]:
-        """Have a snapshot of all that is applied here; returns once it is durable."""
-        return _described(await _outcome(self._snapshotter.request))
+        """Have a snapshot of all that is applied here; GET /v1/snapshots has it once it is durable."""
+        return {"log_index": self._snapshotter.request()}
 
     def _changed(self, log_index: int) -> Mapping[str, object]:
         return {"log_index": log_index, "members": self._members()}
 
     async def _ask(self, request: LeaderRequest) -> int:
-        """Hand a request on and wait for its outcome; always comes to an end by the forward deadline.
-
-        Raises:
-            QuorateError: definite or not, as it says.
-        """
+        """Hand a request on and wait for its outcome; always comes to an end by the forward deadline."""
         return await _outcome(partial(self._replica.ask, request))
 
     def metrics(self) -> Iterable[Metric]:
@@ -321,13 +315,14 @@ class RunningNodeView:
             (
                 "quorate_forward_backlog_bytes",
                 "Unapplied bytes of this node's clients",
-                replica.backlog_bytes,
+                replica.batches.backlog_bytes,
             ),
         ]
 
     def _totals(self) -> list[Reading]:
         clients, journal = self._frontend.counters, self._writer.statistics
         peers, snapshots = self._transport.counters, self._snapshotter
+        forwarder = self._replica.batches.forwarder
         return [
             ("quorate_requests", "Requests received from clients", clients.requests_received),
             ("quorate_packets_sent", "Replies and events sent to clients", clients.packets_sent),
@@ -336,10 +331,10 @@ class RunningNodeView:
             ("quorate_connections_rejected", "Clients over an address's limit", clients.connections_rejected),
             ("quorate_clients_shed", "Clients closed for what all hold together", clients.connections_shed),
             ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
-            ("quorate_batches_abandoned", "Batches of unknown outcome", self._replica.batches_abandoned),
+            ("quorate_batches_abandoned", "Batches of unknown outcome", forwarder.batches_abandoned),
             (
                 "quorate_digests_compared",
-                "Digests of other members compared while leading",
+                "Digests compared with those of the leader",
                 self._replica.digests.compared_count,
             ),
             ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
@@ -355,11 +350,7 @@ class RunningNodeView:
 
 
 async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None]) -> Result:
-    """Ask, and wait for what is told.
-
-    Raises:
-        QuorateError: that was told.
-    """
+    """Ask, and wait for what is told."""
     outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def told(result: Result | QuorateError) -> None:
@@ -372,17 +363,6 @@ async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None
 
     ask(told)
     return await outcome
-
-
-def _described(snapshot: SnapshotFile) -> Mapping[str, object]:
-    """Return what POST /v1/snapshot answers; who asks may stand in another folder than the node."""
-    path = str(Path(snapshot.path).absolute())
-    return {
-        "log_index": snapshot.log_index,
-        "term": snapshot.term,
-        "size_bytes": snapshot.size_bytes,
-        "path": path,
-    }
 
 
 def _not_counted(incarnation: str) -> str:

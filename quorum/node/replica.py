@@ -1,9 +1,8 @@
 """The replica: one node's state machine between the Raft engine below and the client front end above.
 
-It packs the runs of one turn of the event loop into a batch, applies committed entries in order, hands each
-outcome to whoever waits for it, lets the leader propose the end of silent sessions and of nodes past their
-lifetime, and reports touched sessions and the digests of the state to the leader. The only hard state is the
-machine; it changes only in `apply` and `install`. Sockets, frames and files belong to others.
+It applies committed entries in order, hands each outcome to whoever waits for it, and joins what packs the
+writes of clients (batches.py), what ends by time (expiry.py) and the comparison of digests. The only hard
+state is the machine; it changes only in `apply` and `install`. It knows its clients by `Clients` alone.
 
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
 the front end answers the reads that wait behind the first, so a read sees every write before it on its
@@ -21,11 +20,13 @@ from typing import Any, Protocol
 import msgpack
 
 from quorum.core.machine import StateMachine, config_version
-from quorum.core.reaping import Rounds
+from quorum.core.results import Result, RunOutcome
 from quorum.core.watches import WatchTable
-from quorum.errors import NotLeaderError, ProposalRefusedError, QuorateError, shown
+from quorum.errors import QuorateError
+from quorum.node.batches import BACKLOG_BYTES_MAX, Batches
 from quorum.node.catching_up import CatchingUp
-from quorum.node.digests.exchange import DigestExchange
+from quorum.node.digests import DigestCheck
+from quorum.node.expiry import Expiry
 from quorum.platform.runtime import Runtime
 from quorum.raft.core.configuration import Configuration, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
@@ -34,28 +35,36 @@ from quorum.raft.datadir.founding import parse_founding
 from quorum.raft.engine.contracts import ShellMessage
 from quorum.raft.engine.engine import Engine
 from quorum.raft.requests.administration import Administration, Told
-from quorum.raft.requests.origin_shell import Forwarder
-from quorum.raft.requests.origins import Batch, DigestQuestion, DigestReport, DigestVerdict, SessionTouches
-from quorum.raft.requests.payloads import BATCH_FORMAT, BATCH_HEAD, CONTROL_FORMAT, fields_of
+from quorum.raft.requests.origins import DigestDifference, DigestNotice, SessionTouches
+from quorum.raft.requests.payloads import BATCH_HEAD, fields_of
 from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, LeaderRequest
-from quorum.server.connection import ClientConnection
-from quorum.server.frontend import Frontend
-from quorum.server.sessions import SessionTracker
 
 log = logging.getLogger("quorate.replica")
 
-#: unapplied payload bytes of this node above which client connections are no longer read
-BACKLOG_BYTES_MAX = 64 * 1024 * 1024
-#: of an encoded batch, besides its runs
-BATCH_HEAD_BYTES_MAX = 64
-#: sessions that one expiry entry names at most; the others come with the next
-EXPIRIES_PER_ENTRY_MAX = 1000
-#: sessions that one report to the leader names at most; the others come with the next
-TOUCHES_PER_REPORT_MAX = 10_000
 
-#: deletions of containers and TTL nodes that one entry holds at most, and fewer if their paths are as long as
-#: a batch may be; the others come with the next
-REAPS_PER_ENTRY_MAX = 1000
+class Clients(Protocol):
+    """The client side of this node, as the replica sees it; `Frontend` says what each call does."""
+
+    def run_applied(self, connection: Any, outcome: RunOutcome) -> None:
+        """Take the outcome of a run of this node."""
+
+    def observe(self, outcome: RunOutcome) -> None:
+        """Take the outcome of a run of another node, or of a connection that was given up."""
+
+    def observe_results(self, results: list[Result]) -> None:
+        """Take results that belong to no client."""
+
+    def lost(self, connection: Any) -> None:
+        """Give a connection up: a run of it has an outcome that will never be known here."""
+
+    def end_of_turn(self) -> None:
+        """Let the answers go."""
+
+    def installed(self) -> None:
+        """The state was replaced."""
+
+    def tick(self, now_ms: float) -> None:
+        """Judge time limits."""
 
 
 class Observer(Protocol):
@@ -80,7 +89,7 @@ class NodeReplica:
         machine: StateMachine,
         engine: Engine,
         runtime: Runtime,
-        frontend: Frontend,
+        clients: Clients,
         *,
         incarnation: int,
         forward_deadline_ms: float,
@@ -95,7 +104,7 @@ class NodeReplica:
             machine: the state, as restored from a snapshot; the log behind it is applied through `apply`.
             engine: the Raft log.
             runtime: clock and loop.
-            frontend: the client side; gets outcomes and events.
+            clients: the client side; gets outcomes and events.
             incarnation: this process's durable origin incarnation.
             forward_deadline_ms: after this long without an outcome a batch's outcome is unknown.
             heartbeat_interval_ms: how often touched sessions are reported.
@@ -105,19 +114,23 @@ class NodeReplica:
             container_check_interval_ms: how often the leader looks for containers and TTL nodes that are due.
         """
         self.machine = machine
-        self.watches: WatchTable[ClientConnection] = WatchTable()
-        self.sessions = SessionTracker()
+        self.watches: WatchTable[Any] = WatchTable()
         self._engine = engine
         self._runtime = runtime
-        self._frontend = frontend
+        self._clients = clients
         self._observer: Observer | None = None
-        self._forwarder: Forwarder[ClientConnection] = Forwarder(
+        self.batches = Batches(
             engine,
+            runtime,
             lambda: self.machine.origins,
-            self._outcome_unknown,
+            clients.lost,
             incarnation=incarnation,
             deadline_ms=forward_deadline_ms,
+            batch_bytes_max=batch_bytes_max,
+            entry_bytes_max=entry_bytes_max,
         )
+        self._expiry = Expiry(engine, runtime, batch_bytes_max, container_check_interval_ms)
+        self.sessions = self._expiry.sessions
         #: what operators ask of the cluster through this node
         self.administration = Administration(
             engine,
@@ -126,23 +139,13 @@ class NodeReplica:
             first_request_id=incarnation << 32,
             deadline_ms=forward_deadline_ms,
         )
-        self.digests = DigestExchange(engine, machine)
-        self._note_digests = self.digests.history.note
-        self._batch_bytes_max = batch_bytes_max
-        self._run_bytes_max = entry_bytes_max - BATCH_HEAD_BYTES_MAX
+        self.digests = DigestCheck(engine, machine)
         self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
-        self._open_runs: list[bytes] = []
-        self._open_tokens: list[ClientConnection] = []
-        self._open_bytes = 0
-        self._close_scheduled = False
-        self._close_batch_soon = engine.guarded("closing a batch", self._close_batch)
         self._nonce = incarnation << 32
         self._ready_term = 0
         self._reported_ms = 0.0
         self._late = False
         self._catching_up = CatchingUp()
-        self._reaping = Rounds(container_check_interval_ms)
         self._when_deposed: list[Callable[[], None]] = []
         self.when_installed = []
 
@@ -159,57 +162,23 @@ class NodeReplica:
 
     def submit(
         self,
-        connection: ClientConnection,
+        connection: Any,
         session_id: int,
         nonce: int,
         identities: list[list[str]] | None,
         commands: list[list[Any]],
     ) -> bool:
-        """Take a run: consecutive writes of one connection with no read between them.
-
-        Its outcome comes to `Frontend.run_applied` once this node applied it, or to `Frontend.lost` if it
-        never will be known. Runs of one connection keep their order.
-
-        Returns:
-            False if it is refused, because no entry could hold it; nothing happened then.
-        """
-        packed = self._pack([session_id, nonce, identities, commands])
-        if len(packed) > self._run_bytes_max:
-            return False
-        if self._open_bytes and self._open_bytes + len(packed) > self._batch_bytes_max:
-            # Without a pump: what it applies would be answered to connections that are being read.
-            self._hand_over()
-        self._open_runs.append(packed)
-        self._open_tokens.append(connection)
-        self._open_bytes += len(packed)
-        if not self._close_scheduled:
-            self._close_scheduled = True
-            self._runtime.call_soon(self._close_batch_soon)
-        return True
+        """Take a run; see ReplicaView."""
+        return self.batches.submit(connection, [session_id, nonce, identities, commands])
 
     def saturated(self) -> bool:
         """Tell whether so much waits for commit that client connections must not be read for now."""
-        return self.backlog_bytes > BACKLOG_BYTES_MAX
+        return self.batches.backlog_bytes > BACKLOG_BYTES_MAX
 
     @property
     def node_id(self) -> int:
         """The node's id."""
         return self._engine.node_id
-
-    @property
-    def registered(self) -> bool:
-        """Whether this node's batches can be applied: its origin incarnation went through the log."""
-        return self._forwarder.is_registered
-
-    @property
-    def backlog_bytes(self) -> int:
-        """Payload bytes of this node's clients that wait for their outcome."""
-        return self._forwarder.backlog_bytes + self._open_bytes
-
-    @property
-    def batches_abandoned(self) -> int:
-        """Batches whose outcome was given up as unknown."""
-        return self._forwarder.batches_abandoned
 
     def contact_age_ms(self) -> float:
         """Milliseconds since this node can last have known what is committed; see ReplicaView."""
@@ -232,35 +201,10 @@ class NodeReplica:
         """Return (connected members, those of them that have all that is committed); None: no leader."""
         return self._engine.followers() if self._engine.leads else None
 
-    def _close_batch(self) -> None:
-        """Hand what was submitted in this turn to the leader, and carry that out."""
-        self._close_scheduled = False
-        if self._open_runs:
-            self._hand_over()
-            self._engine.pump_now()
-
-    def _hand_over(self) -> None:
-        """Give the open runs a number, as one batch, and hand it to the leader."""
-        runs = self._open_runs
-        forwarder = self._forwarder
-        head = self._pack([BATCH_FORMAT, self._engine.node_id, forwarder.incarnation, forwarder.next_number])
-        # An array of five: the four of `head` (without its own header byte), then the array of runs.
-        payload = b"".join((b"\x95", head[1:], _array_header(len(runs)), *runs))
-        tokens = tuple(self._open_tokens)
-        self._open_runs = []
-        self._open_tokens = []
-        self._open_bytes = 0
-        forwarder.submit(payload, tokens, self._runtime.monotonic_ms())
-
     # --- committed entries coming up --------------------------------------------------------------
 
     def apply(self, entry: Entry) -> None:
-        """Apply one committed entry; called in log order, each entry once.
-
-        Raises:
-            PayloadFormatError: a newer version wrote it: the node must stop, and be updated.
-            Exception: the entry cannot be decoded or the machine is not total: the node must stop.
-        """
+        """Apply one committed entry; called in log order, each entry once."""
         index, term, kind, stamp_ms, payload = entry
         if kind == EntryKind.BATCH:
             self._apply_batch(index, term, stamp_ms, payload)
@@ -269,15 +213,15 @@ class NodeReplica:
             self._maybe_ready(term)
         elif kind == EntryKind.CONTROL:
             (proposals,) = fields_of(kind, payload)
-            self._frontend.observe_results(self.machine.apply_control(index, term, stamp_ms, proposals))
+            self._clients.observe_results(self.machine.apply_control(index, term, stamp_ms, proposals))
         elif kind == EntryKind.REGISTER:
             node_id, incarnation = fields_of(kind, payload)
             self.machine.apply_register(index, term, stamp_ms, node_id, incarnation)
-            self._forwarder.registered(node_id, incarnation)
+            self.batches.forwarder.registered(node_id, incarnation)
         else:
             self._apply_configuration(entry)
-        machine = self.machine
-        self._note_digests(index, machine.state_digest, machine.apply_digest)
+        if index == self.digests.wanted_index:
+            self.digests.compare(self._runtime.monotonic_ms())
         if self._observer is not None:
             self._observer.entry_applied(entry)
 
@@ -285,17 +229,17 @@ class NodeReplica:
         if payload[:2] != BATCH_HEAD:
             fields_of(EntryKind.BATCH, payload)
         _format, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
-        frontend = self._frontend
+        clients = self._clients
         outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs)
         batch = None
         if origin == self._engine.node_id:
-            batch = self._forwarder.applied(number, incarnation, self._runtime.monotonic_ms())
+            batch = self.batches.forwarder.applied(number, incarnation, self._runtime.monotonic_ms())
         if batch is None:
             for outcome in outcomes:
-                frontend.observe(outcome)
+                clients.observe(outcome)
             return
         for token, outcome in zip(batch.tokens, outcomes, strict=True):
-            frontend.run_applied(token, outcome)
+            clients.run_applied(token, outcome)
 
     def _apply_configuration(self, entry: Entry) -> None:
         if entry.kind == EntryKind.FOUND:
@@ -307,7 +251,7 @@ class NodeReplica:
             self._maybe_ready(entry.term)
         else:
             result = self.machine.apply_configuration(entry.index, entry.term, entry.stamp_ms, entry.payload)
-            self._frontend.observe_results([result])
+            self._clients.observe_results([result])
 
     def configuration(self) -> Configuration | None:
         """The applied configuration; None before the founding."""
@@ -333,16 +277,16 @@ class NodeReplica:
 
     def turn_ended(self) -> None:
         """Everything that was committed in this turn is applied: let the answers go."""
-        self._frontend.end_of_turn()
+        self._clients.end_of_turn()
 
     def install(self, machine: StateMachine) -> None:
         """Replace the state by that of a snapshot; clients of this node come back and arm their watches."""
         self.machine = machine
         self.digests.installed(machine)
         self.watches = WatchTable()
-        self._frontend.installed()
+        self._clients.installed()
         incarnation, number = machine.origins.get(self._engine.node_id, (0, 0))
-        self._forwarder.installed(number, incarnation)
+        self.batches.forwarder.installed(number, incarnation)
         self.administration.state_installed(machine.applied_term)
         for callback in self.when_installed:
             callback(machine)
@@ -354,14 +298,14 @@ class NodeReplica:
         self.digests.leadership_changed()
         self.administration.leadership_changed(soft_state.transfer_target)
         self.sessions.report_again()
-        waited_ms = self._engine.undurable_ms()
-        if soft_state.transfer_target and waited_ms >= self._frontend.options.contact_loss_ms_max:
-            log.warning("begins to hand over: this disk made nothing durable for %.0f ms", waited_ms)
+        if soft_state.transfer_target:
+            waited_ms = self._engine.undurable_ms()
+            log.info("hands over; the oldest write that this disk owes waits for %.0f ms", waited_ms)
         if soft_state.role is not Role.LEADER or soft_state.term != self._ready_term:
             self._ready_term = 0
             self._engine.accepts_proposals = False
             self.sessions.step_down()
-            self._forwarder.leader_changed()
+            self.batches.forwarder.leader_changed()
             if soft_state.leader_id and not self._engine.leads:
                 for callback in self._when_deposed:
                     callback()
@@ -370,7 +314,7 @@ class NodeReplica:
             # A transfer of leadership began, or was given up.
             self._engine.accepts_proposals = not soft_state.transfer_target
             if self._engine.accepts_proposals:
-                self._forwarder.leader_ready()
+                self.batches.forwarder.leader_ready()
 
     def _maybe_ready(self, term: int) -> None:
         """Accept from here on: a leader that applied its term's first entry has applied all before it."""
@@ -378,15 +322,12 @@ class NodeReplica:
         if self._ready_term or not engine.leads or engine.term != term:
             return
         self._ready_term = term
-        timeouts_ms = [(session.session_id, session.timeout_ms) for session in self.machine.sessions.values()]
-        now_ms = self._runtime.monotonic_ms()
-        self.sessions.become_leader(timeouts_ms, now_ms)
-        self._reaping.restart(now_ms)
+        self._expiry.become_leader(self.machine, self._runtime.monotonic_ms())
         if engine.soft_state.transfer_target:
             # Leadership is being handed over already; if that is given up, leadership_changed accepts.
             return
         engine.accepts_proposals = True
-        self._forwarder.leader_ready()
+        self.batches.forwarder.leader_ready()
 
     def when_deposed(self, callback: Callable[[], None]) -> None:
         """Call back once when another node leads."""
@@ -394,107 +335,43 @@ class NodeReplica:
 
     def peer_connected(self, node_id: int) -> None:
         """A link is new: to the leader, what was on the old one may be lost."""
+        self.digests.peer_connected()
         if node_id == self._engine.leader_id:
-            self._forwarder.leader_reconnected()
-            self.digests.leader_reconnected()
+            self.batches.forwarder.leader_reconnected()
             self.sessions.report_again()
 
     def receive(self, message: ShellMessage) -> None:
         """Take a message of the current term."""
         if isinstance(message, SessionTouches):
-            if self.sessions.leading:
-                now_ms = self._runtime.monotonic_ms()
-                for session_id in message.session_ids:
-                    self.sessions.touched(session_id, now_ms)
-        elif isinstance(message, DigestReport | DigestQuestion | DigestVerdict):
+            self._expiry.receive(message)
+        elif isinstance(message, DigestNotice | DigestDifference):
             self.digests.receive(message, self._runtime.monotonic_ms())
         elif isinstance(message, ChangeRequest | ChangeReply):
             self.administration.receive(message)
         else:
-            self._forwarder.receive(message)
+            self.batches.forwarder.receive(message)
 
     def tick(self, now_ms: float, stall_ms: float) -> None:
-        """Expire on the leader, report on a follower, give up what is overdue."""
+        """Expire on the leader, report, give up what is overdue."""
         # After a pause what has arrived is read first: outcomes that are there already are not given up.
         if not stall_ms or self._late:
-            self._forwarder.tick(now_ms)
+            self.batches.forwarder.tick(now_ms)
             self.administration.tick(now_ms)
         self._late = stall_ms > 0
         self.caught_up()
-        self.digests.tick(now_ms)
+        self.digests.tick()
         if self.sessions.leading:
-            if stall_ms:
-                self.sessions.add_stall(stall_ms)
-            if self._engine.accepts_proposals:
-                self._expire(now_ms)
-                self._reap(now_ms)
-        elif now_ms - self._reported_ms >= self._heartbeat_interval_ms:
+            self._expiry.tick(self.machine, now_ms, stall_ms)
+        if now_ms - self._reported_ms >= self._heartbeat_interval_ms:
             self._report(now_ms)
-        self._frontend.tick(now_ms)
-
-    def _expire(self, now_ms: float) -> None:
-        judged_index = self.machine.applied_index
-        due = self.sessions.due(now_ms, EXPIRIES_PER_ENTRY_MAX)
-        sessions = self.machine.sessions
-        proposals = [["expire", sid, sessions[sid].nonce, judged_index] for sid in due if sid in sessions]
-        if proposals:
-            log.info("proposing to expire %d sessions that were silent: %s", len(proposals), _ids(due))
-            self._propose(proposals)
-
-    def _reap(self, now_ms: float) -> None:
-        """Propose the deletion of containers and TTL nodes that are due; apply judges them again."""
-        machine = self.machine
-        stamp_ms = max(self._runtime.wall_ms(), machine.last_stamp_ms)
-        due = self._reaping.look(machine.tree, now_ms, stamp_ms, REAPS_PER_ENTRY_MAX, self._batch_bytes_max)
-        if due:
-            log.info("proposing to delete %d containers and TTL nodes: %s, …", len(due), shown(due[0][0]))
-            self._propose([["reap", path, czxid] for path, czxid in due])
-
-    def _propose(self, proposals: list[list[Any]]) -> None:
-        """Append proposals of this leader; what it cannot append stays until the next round."""
-        try:
-            self._engine.propose(EntryKind.CONTROL, msgpack.packb([CONTROL_FORMAT, proposals]))
-        except NotLeaderError as error:
-            log.info("left what is due to the next leader: %s", error)
-        except ProposalRefusedError as error:
-            # A path that a member with larger limits let in.
-            log.error("left what is due as it is: %s", error)
+        self._clients.tick(now_ms)
 
     def _report(self, now_ms: float) -> None:
         leader = self._engine.leader_id
-        if leader is None or leader == self._engine.node_id:
+        if leader is None:
             return
         self._reported_ms = now_ms
-        touched = self.sessions.take_report(TOUCHES_PER_REPORT_MAX, now_ms, self._engine.heard_by_leader_ms)
-        if touched:
-            self._engine.send(SessionTouches(self._engine.term, self._engine.node_id, leader, tuple(touched)))
-        self.digests.report(leader)
-
-    def _outcome_unknown(self, batches: list[Batch[ClientConnection]]) -> None:
-        lost = {token for batch in batches for token in batch.tokens}
-        kept = [
-            (run, token)
-            for run, token in zip(self._open_runs, self._open_tokens, strict=True)
-            if token not in lost
-        ]
-        self._open_runs = [run for run, _ in kept]
-        self._open_tokens = [token for _, token in kept]
-        self._open_bytes = sum(map(len, self._open_runs))
-        for batch in batches:
-            for token in batch.tokens:
-                self._frontend.lost(token)
-
-
-def _array_header(length: int) -> bytes:
-    """Return msgpack's header of an array."""
-    if length < 16:
-        return bytes((0x90 | length,))
-    if length < 1 << 16:
-        return b"\xdc" + length.to_bytes(2, "big")
-    return b"\xdd" + length.to_bytes(4, "big")
-
-
-def _ids(session_ids: list[int]) -> str:
-    """Print the first few session ids as ZooKeeper's tools do."""
-    head = ", ".join(f"0x{session_id:x}" for session_id in session_ids[:5])
-    return head if len(session_ids) <= 5 else f"{head}, …"
+        if self._engine.leads:
+            self.digests.say()
+        else:
+            self._expiry.report(leader, now_ms)

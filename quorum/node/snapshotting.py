@@ -1,12 +1,9 @@
-"""Takes snapshots of the state while it goes on changing, and lets go of the log that they make needless.
+"""Takes snapshots of the state while it goes on changing.
 
 Decides when a snapshot is due (the log since the last one exceeds max(64 MiB, half its size), or somebody
-asks), how much of the loop's time its walk takes (slices of half a millisecond, doubled after each failure,
-with rests between them while entries are applied), and what is compacted afterwards. What is in a snapshot
-and how the walk stays consistent is quorum.core's business; bytes and files are quorum.raft's; who waits for
-one is snapshot_requests.py's. Soft state only: a snapshot that was not finished never was.
-
-Source: raft, "Snapshots".
+asks) and how much of the loop's time its walk takes. What is in a snapshot and how the walk stays consistent
+is quorum.core's business; bytes and files are quorum.raft's; what goes afterwards is compaction.py's. Soft
+state only: a snapshot that was not finished never was.
 """
 
 from __future__ import annotations
@@ -19,36 +16,27 @@ from typing import NamedTuple, Protocol
 
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_walk import SnapshotIncompleteError, SnapshotOverflowError, SnapshotWalk
-from quorum.errors import PASSING_ERRNOS, SnapshotBusyError, SnapshotNotTakenError
-from quorum.node.snapshot_requests import SnapshotRequests, Told, not_written
-from quorum.platform.runtime import Runtime, TimerHandle
+from quorum.errors import SnapshotNotTakenError, told_by_os
+from quorum.node.compaction import Compaction
+from quorum.platform.runtime import Runtime
 from quorum.raft.core.entry import Entry, size_bytes
-from quorum.raft.core.messages import Compacted, Stimulus
-from quorum.raft.journal.journal import Journal
-from quorum.raft.journal.writer import JournalWriter
 from quorum.raft.snapshots.format import SnapshotHeader
 from quorum.raft.snapshots.snapshots import SnapshotFile, SnapshotStore
-from quorum.raft.snapshots.writer import SNAPSHOT_LANE, SnapshotWriter
+from quorum.raft.snapshots.writer import SnapshotWriter
 
 log = logging.getLogger("quorate.snapshots")
 
 #: what `log_bytes_min` is unless a test wants snapshots more often
 LOG_BYTES_MIN = 64 * 1024 * 1024
-#: loop time that the walk takes per turn
+#: The pace: loop time that the walk takes per turn. While entries are applied it rests for eight slices after
+#: each, and goes on so for eight rests after the last entry: clients come first, and the snapshots of all
+#: nodes, which come due together, share few cores. A snapshot that was given up, because more changed than
+#: its overlay bears, is begun again after 2,000 slices; each failure doubles slices and pause, up to sixteen
+#: times.
 SLICE_MS = 0.5
-SLICE_MS_MAX = 8.0
-#: how long after a full overlay the next snapshot begins; doubled each time, because every attempt costs the
-#: loop its slices and the disk what was written so far
-GIVE_UP_PAUSE_MS = 1000.0
-GIVE_UP_PAUSE_MS_MAX = 60_000.0
-#: how long after a removal of older snapshots that the full disk refused it is tried again
-REMOVAL_RETRY_MS = 1000.0
-#: how long the walk rests while entries are applied, in times of a slice: clients come first, and the
-#: snapshots of all nodes, which come due together, share few cores
-RESTS_PER_SLICE = 8.0
-#: how long after an applied entry the walk goes on to rest between slices: between two entries of a steady
-#: load it would take a whole core otherwise, which the other nodes and the clients of this machine may need
-BUSY_MS = 50.0
+RESTS = 8
+PAUSE_SLICES = 2000
+DOUBLINGS_MAX = 4
 #: what `records_per_step` is unless a test wants more turns in a small tree
 RECORDS_PER_STEP = 256
 
@@ -73,6 +61,17 @@ def covered_by(machine: StateMachine) -> LastSnapshot:
     return LastSnapshot(machine.zxid, machine.last_stamp_ms)
 
 
+class _Taking(NamedTuple):
+    """A snapshot that is being taken."""
+
+    walk: SnapshotWalk
+    file: SnapshotWriter
+    covered: LastSnapshot
+    #: applied log that it covers and the one before it does not
+    log_bytes: int
+    begun_ms: float
+
+
 class Snapshotter:
     """Takes one snapshot at a time, in the loop's spare moments."""
 
@@ -80,10 +79,8 @@ class Snapshotter:
         self,
         holder: StateHolder,
         store: SnapshotStore,
-        journal: Journal,
-        writer: JournalWriter,
+        compaction: Compaction,
         runtime: Runtime,
-        step: Callable[[Stimulus], None],
         fail: Callable[[BaseException], None],
         *,
         log_bytes_min: int = LOG_BYTES_MIN,
@@ -94,66 +91,50 @@ class Snapshotter:
         Args:
             holder: has the state.
             store: gets the snapshots.
-            journal: is compacted.
-            writer: removes compacted segments behind what it writes.
+            compaction: follows each of them; stopped with this.
             runtime: clock, loop, lanes.
-            step: tells the core what was compacted.
             fail: stops the node.
             log_bytes_min: applied log bytes since the last snapshot below which none is taken.
             records_per_step: znodes that are looked at between two looks at the clock.
         """
         self._holder = holder
         self._store = store
-        self._journal = journal
-        self._writer = writer
+        self._compaction = compaction
         self._runtime = runtime
-        self._step = step
         self._fail = fail
         self._log_bytes_min = log_bytes_min
         self._records_per_step = records_per_step
-        self._log_bytes = 0
+        #: applied log bytes that no snapshot covers
+        self.log_bytes = 0
         newest = store.newest
         self._last_size_bytes = newest.size_bytes if newest is not None else 0
         #: None: there is none. The state that a node begins with is that of its newest snapshot.
         self.last = None if newest is None else covered_by(holder.machine)
-        self._covered = LastSnapshot(0, 0)
         self._asked = False
-        self._walk: SnapshotWalk | None = None
-        self._file: SnapshotWriter | None = None
-        self._slice_ms = SLICE_MS
-        self._busy_until_ms = 0.0
-        self._pause_ms = GIVE_UP_PAUSE_MS
-        #: whether an entry was applied since the last slice
-        self._disturbed = False
-        self._walk_log_bytes = 0
-        self._begun_ms = 0.0
-        #: whether a compaction follows once what is staged is durable
-        self._compacts_again = False
-        #: the next attempt to remove older snapshots
-        self._removal: TimerHandle | None = None
-        self._stopped = False
+        self._taking: _Taking | None = None
+        #: those that follow before the walk goes on at once
+        self._rests = 0
+        #: since the last one that was taken
+        self._given_up = 0
+        #: what somebody asked for: a snapshot of this log index or a later one; 0: nobody waits
+        self._wanted_index = 0
+        #: why what was asked for last is not there, "" while nothing speaks against it
+        self.problem = ""
         self._idle = asyncio.Event()
         self._idle.set()
-        #: who waits for a snapshot; while somebody does, one is under way
-        self.requests = SnapshotRequests(runtime)
         self.taken_count = 0
         self.failed_count = 0
 
     @property
-    def log_bytes(self) -> int:
-        """Applied log bytes that no snapshot covers."""
-        return self._log_bytes
-
-    @property
     def active(self) -> bool:
         """Whether a snapshot is being taken."""
-        return self._asked or self._walk is not None or self._file is not None
+        return self._asked or self._taking is not None
 
     def entry_applied(self, entry: Entry) -> None:
         """Count an entry, and ask for a snapshot if one is due."""
-        self._disturbed = True
-        self._log_bytes += size_bytes(entry)
-        if self._log_bytes > max(self._log_bytes_min, self._last_size_bytes // 2):
+        self._rests = RESTS
+        self.log_bytes += size_bytes(entry)
+        if self.log_bytes > max(self._log_bytes_min, self._last_size_bytes // 2):
             self.take()
 
     def take(self) -> None:
@@ -163,24 +144,21 @@ class Snapshotter:
             self._idle.clear()
             self._runtime.call_soon(self._guard, self._begin)
 
-    def request(self, told: Told) -> None:
-        """Have a snapshot of everything that is applied now.
+    def request(self) -> int:
+        """Have a snapshot of everything that is applied now, and return its log index at least.
 
         The newest one serves if nothing was applied since; so does the one under way. Otherwise another one
-        follows that. One that is given up is tried again, as always.
-
-        Args:
-            told: gets the snapshot once it is durable, or the error that says why there is none, once;
-                perhaps before this returns, by a deadline at the latest.
+        follows that. `problem` says why there is none.
         """
         applied_index, newest = self._holder.machine.applied_index, self._store.newest
         if not applied_index:
             problem = "no snapshot was taken: this node has no state, nothing was applied yet"
-            told(SnapshotNotTakenError(problem, "ask again once /readyz says that it is ready"))
-        elif newest is not None and newest.log_index == applied_index:
-            told(newest)
-        elif self.requests.wait(applied_index, told):
+            raise SnapshotNotTakenError(problem, "ask again once /readyz says that it is ready")
+        self.problem = ""
+        if newest is None or newest.log_index < applied_index:
+            self._wanted_index = applied_index
             self.take()
+        return applied_index
 
     async def settle(self) -> None:
         """Return when no snapshot is under way."""
@@ -189,15 +167,11 @@ class Snapshotter:
     def abandon(self) -> None:
         """Give up what is under way: the state was replaced."""
         self._end()
-        problem = "no snapshot was taken: the state was replaced by one that another node sent"
-        self.requests.failed(SnapshotBusyError(problem, "ask again"))
+        self._tell("the state was replaced by one that another node sent; ask again")
 
     def stop(self) -> None:
         """Give up what is under way: the node stops."""
-        self._stopped = True
-        self.requests.stop()
-        if self._removal is not None:
-            self._removal.cancel()
+        self._compaction.stop()
         self._end()
 
     def _end(self) -> None:
@@ -206,30 +180,29 @@ class Snapshotter:
         self._idle.set()
 
     def _drop(self) -> None:
-        if self._walk is not None:
-            self._walk.close()
-            self._walk = None
-        if self._file is not None:
-            self._file.abandon()
-            self._file = None
+        taking, self._taking = self._taking, None
+        if taking is not None:
+            taking.walk.close()
+            taking.file.abandon()
+
+    def _tell(self, problem: str) -> None:
+        """Say why nobody gets what was asked for."""
+        if self._wanted_index:
+            self._wanted_index, self.problem = 0, f"no snapshot was taken: {problem}"
 
     def installed(self, covered: LastSnapshot) -> None:
         """A received snapshot replaced the state: count from there, and compact."""
         newest = self._store.newest
         self.last = covered
-        self._log_bytes = 0
+        self.log_bytes = 0
         self._last_size_bytes = 0 if newest is None else newest.size_bytes
-        self._compact()
+        self._compaction.compact(self._holder.machine.applied_index)
 
     def _begin(self) -> None:
         if not self._asked:
             return
         self._asked = False
         machine = self._holder.machine
-        self._begun_ms = self._runtime.monotonic_ms()
-        self._walk_log_bytes = self._log_bytes
-        self._walk = SnapshotWalk(machine)
-        self._covered = covered_by(machine)
         header = SnapshotHeader(
             machine.applied_index,
             machine.applied_term,
@@ -237,23 +210,15 @@ class Snapshotter:
             machine.cluster_id,
             machine.configuration,
         )
-        self._file = SnapshotWriter(self._store, self._runtime, header, self._done, self._go_on)
+        now_ms = self._runtime.monotonic_ms()
+        walk = SnapshotWalk(machine)
+        file = SnapshotWriter(self._store, self._runtime, header, self._done, self._go_on)
+        self._taking = _Taking(walk, file, covered_by(machine), self.log_bytes, now_ms)
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._walk is not None:
-            self._runtime.call_soon(self._guard, partial(self._walk_slice, self._walk))
-
-    def _rest(self, walk: SnapshotWalk, now_ms: float) -> None:
-        """Go on after a rest; at once if nobody writes, or if the overlay may be full before the end."""
-        if self._disturbed:
-            self._disturbed = False
-            self._busy_until_ms = now_ms + BUSY_MS
-        if now_ms < self._busy_until_ms and walk.ahead:
-            rest_ms = RESTS_PER_SLICE * self._slice_ms
-            self._runtime.call_later(rest_ms, self._guard, partial(self._walk_slice, walk))
-        else:
-            self._go_on()
+        if self._taking is not None:
+            self._runtime.call_soon(self._guard, partial(self._walk_slice, self._taking))
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:
@@ -261,21 +226,24 @@ class Snapshotter:
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self._fail(error)
 
-    def _walk_slice(self, walk: SnapshotWalk) -> None:
+    @property
+    def _doublings(self) -> int:
+        return 1 << min(self._given_up, DOUBLINGS_MAX)
+
+    def _walk_slice(self, taking: _Taking) -> None:
         """Walk for a slice of time; the next one follows in a later turn, or when the disk has room."""
-        file = self._file
-        if walk is not self._walk or file is None:
+        if taking is not self._taking:
             # It was given up meanwhile; another one may be under way.
             return
-        until_ms = self._runtime.monotonic_ms() + self._slice_ms
+        slice_ms = SLICE_MS * self._doublings
+        until_ms = self._runtime.monotonic_ms() + slice_ms
         try:
-            while (now_ms := self._runtime.monotonic_ms()) < until_ms:
-                chunk = walk.next_chunk(self._records_per_step)
+            while self._runtime.monotonic_ms() < until_ms:
+                chunk = taking.walk.next_chunk(self._records_per_step)
                 if chunk is None:
-                    self._walk = None
-                    file.finish()
+                    taking.file.finish()
                     return
-                if not file.write(chunk):
+                if not taking.file.write(chunk):
                     return
         except SnapshotOverflowError as error:
             self._give_up(str(error))
@@ -284,18 +252,18 @@ class Snapshotter:
             self._end()
             self._failed(error)
             return
-        self._rest(walk, now_ms)
+        if self._rests and taking.walk.ahead:
+            self._rests -= 1
+            self._runtime.call_later(RESTS * slice_ms, self._guard, partial(self._walk_slice, taking))
+        else:
+            # Nobody writes, or the overlay may be full before the end.
+            self._go_on()
 
     def _give_up(self, reason: str) -> None:
         self.failed_count += 1
-        self._slice_ms = min(2 * self._slice_ms, SLICE_MS_MAX)
-        pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, GIVE_UP_PAUSE_MS_MAX)
-        log.warning(
-            "gave up a snapshot, the next one begins in %g s and walks %g ms a turn: %s",
-            pause_ms / 1000,
-            self._slice_ms,
-            reason,
-        )
+        pause_ms = PAUSE_SLICES * SLICE_MS * self._doublings
+        self._given_up += 1
+        log.warning("gave up a snapshot, the next one begins in %g s: %s", pause_ms / 1000, reason)
         self._drop()
         # Not at once: the writes that filled the overlay may be still under way.
         self._asked = True
@@ -303,80 +271,34 @@ class Snapshotter:
 
     def _done(self, snapshot: SnapshotFile | None, error: BaseException | None) -> None:
         """The file is durable and verified, or could not be written."""
-        self._file = None
+        taking, self._taking = self._taking, None
+        assert taking is not None
         self._idle.set()
         if snapshot is None:
-            if self._walk is not None:
-                self._walk.close()
-                self._walk = None
+            taking.walk.close()
             self._failed(error)
             return
         self.taken_count += 1
-        self.last = self._covered
-        self._slice_ms = SLICE_MS
-        self._pause_ms = GIVE_UP_PAUSE_MS
-        self._log_bytes -= self._walk_log_bytes
+        self.last = taking.covered
+        self._given_up = 0
+        self.log_bytes -= taking.log_bytes
         self._last_size_bytes = snapshot.size_bytes
         log.info(
             "took the snapshot of index %d: %d bytes in %d ms",
             snapshot.log_index,
             snapshot.size_bytes,
-            self._runtime.monotonic_ms() - self._begun_ms,
+            self._runtime.monotonic_ms() - taking.begun_ms,
         )
-        self.requests.taken(snapshot)
-        self._compact()
-        if self.requests.waiting_count:
+        self._compaction.compact(self._holder.machine.applied_index)
+        if self._wanted_index > snapshot.log_index:
             # It had begun before they asked, and entries were applied in between.
             self.take()
+        else:
+            self._wanted_index = 0
 
     def _failed(self, error: BaseException | None) -> None:
         self.failed_count += 1
         # Not at once again: what stopped it (a full disk) would stop the next one, too.
-        self._log_bytes = 0
+        self.log_bytes = 0
         log.error("a snapshot could not be written: %s", error)
-        self.requests.failed(not_written(error))
-
-    def _compact(self) -> None:
-        """Keep two snapshots and the log behind the older one; the log goes when the older files are gone."""
-        oldest_index, paths = self._store.detach(self._holder.machine.applied_index)
-        if not paths:
-            self._compact_log(oldest_index)
-            return
-
-        def removed(_: None, error: BaseException | None) -> None:
-            if self._stopped:
-                return
-            if error is None:
-                self._guard(partial(self._compact_log, oldest_index))
-            elif isinstance(error, OSError) and error.errno in PASSING_ERRNOS:
-                # Some file systems need room to remove a name.
-                log.warning(
-                    "older snapshots cannot be removed, next try in %g s: %s", REMOVAL_RETRY_MS / 1000, error
-                )
-                if self._removal is not None:
-                    self._removal.cancel()
-                self._removal = self._runtime.call_later(REMOVAL_RETRY_MS, self._guard, self._compact)
-            else:
-                self._fail(error)
-
-        self._runtime.run_in_thread(SNAPSHOT_LANE, partial(self._store.remove, paths, oldest_index), removed)
-
-    def _compact_log(self, oldest_index: int) -> None:
-        first_index = self._journal.first_index
-        # Segments before the first entry are dead: an installed snapshot has taken their entries back.
-        self._writer.compact(max(oldest_index + 1, first_index), self._compacted)
-        if self._journal.first_index > first_index:
-            self._step(Compacted(self._journal.first_index))
-        if self._journal.takes_back and not self._compacts_again:
-            self._compacts_again = True
-            self._writer.submit((), partial(self._guard, self._compact_again))
-
-    def _compact_again(self) -> None:
-        self._compacts_again = False
-        self._compact()
-
-    def _compacted(self, segments: int) -> None:
-        if segments:
-            log.info(
-                "compacted %d segments; the log begins with entry %d", segments, self._journal.first_index
-            )
+        self._tell(told_by_os(error, "writing its file") if isinstance(error, OSError) else str(error))

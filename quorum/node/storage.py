@@ -4,17 +4,16 @@ Decides the order in which they are opened and that they must fit together: a st
 snapshot plus the log behind it, and a node that cannot reach what it once acknowledged refuses to start.
 Which bytes are good is decided by the modules that wrote them. Everything here is hard state on disk; what
 is returned is its image in memory.
-
-Source: raft, "Journal", "Snapshots", "Identity and membership".
 """
 
 from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorum.config.node import NodeConfig
+from quorum.config.node import NodeSection, RaftSection
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLayoutError, SnapshotLoader
 from quorum.errors import DataDirError, refused_by_disk, told_by_os
@@ -23,7 +22,6 @@ from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
 from quorum.raft.core.messages import SnapshotMark
 from quorum.raft.datadir.forcing import (
-    finish_forced,
     force_new_cluster,
     latest_configuration,
     settle_cluster_id,
@@ -35,7 +33,6 @@ from quorum.raft.datadir.identity import (
     open_data_dir,
     snapshot_directory,
     store_cluster_id,
-    store_met_cluster,
 )
 from quorum.raft.journal.journal import Journal, JournalOptions
 from quorum.raft.journal.start import Recovered
@@ -71,28 +68,19 @@ class Storage:
     machine: StateMachine
     mark: SnapshotMark | None
 
+    def settle_cluster_id(self) -> None:
+        """Give the identity the cluster in which the log ends, where a forced start was cut short."""
+        latest = latest_configuration(self.recovered, self.mark)
+        self.identity = settle_cluster_id(self.disk, self.data_dir, self.identity, latest)
+
     def learn_cluster_id(self, cluster_id: str) -> bool:
         """Write the cluster's id to the identity; durable on return.
 
         Returns:
             Whether it was new.
-
-        Raises:
-            WrongIdentityError: the directory belongs to another cluster.
         """
         known = self.identity
         self.identity = store_cluster_id(self.disk, self.data_dir, known, cluster_id)
-        return known is not self.identity
-
-    def note_met_cluster(self, cluster_id: str) -> bool:
-        """Write to the identity of a founder that belongs to no cluster that this one exists; durable on
-        return.
-
-        Returns:
-            Whether it was new.
-        """
-        known = self.identity
-        self.identity = store_met_cluster(self.disk, self.data_dir, known, cluster_id)
         return known is not self.identity
 
     def close(self) -> None:
@@ -101,25 +89,34 @@ class Storage:
         self.lock.release()
 
 
-def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Random) -> Storage:
+def open_storage(
+    node: NodeSection,
+    raft: RaftSection,
+    disk: Disk,
+    start: Start,
+    rng: random.Random,
+    warn: Callable[[str], None] = log.warning,
+) -> Storage:
     """Open, recover and lock a data directory, formatting or forcing it where `start` asks for that.
 
-    Raises:
-        DataDirError: it is empty, another node's, in use, damaged, or does not reach what was acknowledged.
+    Args:
+        node: whose it is, and its path.
+        raft: sizes.
+        disk: where it is.
+        start: what it may do.
+        rng: draws ids (the operating system's source).
+        warn: takes a line about each thing that is changed, or not used.
     """
-    data_dir = str(config.node.data_dir)
-    identity, lock = open_data_dir(disk, data_dir, config.node.cluster, config.node.id, start=start, rng=rng)
+    data_dir = str(node.data_dir)
+    identity, lock = open_data_dir(disk, data_dir, node.cluster, node.id, start=start, rng=rng)
     storage: Storage | None = None
     try:
-        forced = start is Start.FORCE_NEW_CLUSTER
-        storage = _load(config, disk, identity, lock, accept_loss=forced)
-        if finish_forced(disk, data_dir, identity, storage.journal, storage.recovered):
-            storage.journal.close()
-            storage = _load(config, disk, identity, lock, accept_loss=forced)
-        if forced and force_new_cluster(
+        storage = _load(data_dir, raft, disk, identity, lock, warn)
+        storage.settle_cluster_id()
+        if start is Start.FORCE_NEW_CLUSTER and force_new_cluster(
             disk,
             data_dir,
-            identity,
+            storage.identity,
             storage.journal,
             storage.recovered,
             storage.mark,
@@ -127,9 +124,8 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
             rng,
         ):
             storage.journal.close()
-            storage = _load(config, disk, identity, lock)
-        latest = latest_configuration(storage.recovered, storage.mark)
-        storage.identity = settle_cluster_id(disk, data_dir, identity, latest)
+            storage = _load(data_dir, raft, disk, storage.identity, lock, warn)
+            storage.settle_cluster_id()
         storage.snapshots.set_aside()
     except BaseException as error:
         if storage is not None:
@@ -143,12 +139,16 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
 
 
 def _load(
-    config: NodeConfig, disk: Disk, identity: Identity, lock: DirectoryLock, *, accept_loss: bool = False
+    data_dir: str,
+    raft: RaftSection,
+    disk: Disk,
+    identity: Identity,
+    lock: DirectoryLock,
+    warn: Callable[[str], None],
 ) -> Storage:
     """Restore what a locked directory holds."""
-    data_dir = str(config.node.data_dir)
-    snapshots = SnapshotStore(disk, snapshot_directory(data_dir), log.warning)
-    overlay_bytes_max = config.raft.snapshot_overlay_bytes_max
+    snapshots = SnapshotStore(disk, snapshot_directory(data_dir), warn)
+    overlay_bytes_max = raft.snapshot_overlay_bytes_max
     machine = StateMachine(overlay_bytes_max)
     mark = None
     try:
@@ -163,10 +163,9 @@ def _load(
     journal, recovered = Journal.open(
         disk,
         journal_directory(data_dir),
-        JournalOptions(config.raft.segment_bytes_max, config.raft.log_cache_bytes_max),
-        log.warning,
+        JournalOptions(raft.segment_bytes_max, raft.log_cache_bytes_max),
+        warn,
         snapshot=None if mark is None else (mark.snapshot_index, mark.snapshot_term),
-        accept_loss=accept_loss,
     )
     try:
         recovered.check_reaches(journal_directory(data_dir), machine.applied_index)
@@ -182,13 +181,7 @@ def _load(
 
 
 def load_machine(reader: SnapshotReader, overlay_bytes_max: int) -> tuple[StateMachine, SnapshotMark]:
-    """Build the state from a snapshot file; may run in any thread.
-
-    Raises:
-        SnapshotDamagedError: the file is not what was written.
-        SnapshotVersionError: another version wrote it.
-        SnapshotFormatError, ConfigurationError: its content is refused.
-    """
+    """Build the state from a snapshot file; may run in any thread."""
     loader = SnapshotLoader(overlay_bytes_max)
     try:
         for chunk in reader.chunks():

@@ -4,7 +4,7 @@ Decides when accepting pauses: while as many connections are open as there may b
 system had no file left for one. What waits then stays in the system's queue, or its peer tries another
 server; nothing of it costs this process memory or a file. Knows no protocol. Soft state only.
 
-Not asyncio's own server: on a lack of files uvloop accepts and drops everybody who waits.
+Not asyncio's own server: on a lack of files uvloop accepts and drops all that wait.
 Source: accept(2); asyncio (`connect_accepted_socket`).
 """
 
@@ -35,7 +35,7 @@ _SHORTAGES: Final = (*NO_FILES_ERRNOS, errno.ENOBUFS, errno.ENOMEM)
 
 #: how many connections go at once when the system has no file left, and so many stay free then
 SHED_CONNECTIONS: Final = 16
-#: how long fewer connections are let in after that, and how long a full port is not told of again
+#: how long fewer connections are let in after that, and how long a full port is not reported again
 FEWER_S: Final = 60.0
 
 
@@ -63,7 +63,7 @@ class Room:
         return min(self._connections_max or self._fewer, self._fewer)
 
     def is_left(self, count: int) -> bool:
-        """Tell whether one more may come beside so many; logs a port that is full."""
+        """Tell whether one more may come to so many; logs a port that is full."""
         limit = self.limit()
         if limit == 0 or count < limit:
             return True
@@ -104,7 +104,7 @@ class Acceptor:
         Args:
             bound: a bound, non-blocking socket; it belongs to the acceptor from now on.
             factory: makes the protocol of a connection.
-            has_room: tells whether one more may be open beside so many that were accepted and not made yet.
+            has_room: tells whether one more may be open with so many that were accepted and not made yet.
             on_shortage: called when the system had no file left for a connection.
         """
         self._bound = bound

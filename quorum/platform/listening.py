@@ -22,10 +22,6 @@ def bind(field: str, listen: Listen) -> socket.socket:
     Args:
         field: the setting that the address comes from, for messages.
         listen: an address, or a bound socket that is returned.
-
-    Raises:
-        AddressInUseError: another process listens there.
-        ConfigError: this machine has no such address, or the port may not be used.
     """
     if isinstance(listen, socket.socket):
         listen.setblocking(False)

@@ -1,7 +1,7 @@
-"""The real world behind runtime.py: an asyncio (or uvloop) loop, a thread per lane, and the system's files.
+"""The real world for runtime.py: an asyncio (or uvloop) loop, a thread per lane, and the system's files.
 
 A lane is one thread with a bounded queue, made at its first use, so that the journal's fsyncs never wait
-behind a snapshot. The data directory's lock is an flock on its `lock` file and one on the folder: the kernel
+after a snapshot. The data directory's lock is an flock on its `lock` file and one on the folder: the kernel
 drops them with the process, however that ends.
 
 Randomness comes from the operating system: node incarnations are drawn from it and must never repeat.
@@ -106,11 +106,7 @@ class AsyncioRuntime:
         work: Callable[[], Result],
         done: Callable[[Result | None, BaseException | None], object],
     ) -> None:
-        """Run `work` in the lane's thread, then `done(result, error)` in the loop.
-
-        Raises:
-            NodeStoppedError: the runtime was closed, or the lane already holds LANE_PENDING_MAX works.
-        """
+        """Run `work` in the lane's thread, then `done(result, error)` in the loop."""
         if self._closed:
             raise NodeStoppedError(f"lane {lane!r} was asked to work after the runtime was closed")
         if lane not in self._lanes:
@@ -182,7 +178,7 @@ class OsFile:
         return b"".join(parts)
 
     def pwrite(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """Write all buffers one behind the other from `offset` on."""
+        """Write all buffers one after the other from `offset` on."""
         for first in range(0, len(buffers), _BUFFERS_PER_WRITE_MAX):
             some = buffers[first : first + _BUFFERS_PER_WRITE_MAX]
             wanted = sum(map(len, some))
@@ -205,11 +201,7 @@ class OsFile:
             offset += written
 
     def fdatasync(self) -> None:
-        """Return once content and size are on the disk, of a file whose name nobody has removed.
-
-        Raises:
-            OSError: the disk refuses; ESTALE: somebody removed the file, so that no start would find it.
-        """
+        """Return once content and size are on the disk, of a file whose name nobody has removed."""
         try:
             os.fdatasync(self._descriptor)
             if os.fstat(self._descriptor).st_nlink == 0:
@@ -302,7 +294,7 @@ class OsDisk:
         return OsFile(path, self._open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
 
     def open(self, path: str, writable: bool = False) -> OsFile:
-        """Open an existing file; FileNotFoundError if there is none, OSError if it is no regular one."""
+        """Open an existing file; FileNotFoundError if there is none, OSError if it is not a regular one."""
         # Before it is opened: that would wait for the other end of a pipe.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", path)
@@ -327,7 +319,7 @@ class OsDisk:
         while not os.path.isdir(path):
             wanted.append(path)
             path = os.path.dirname(path)
-        # The lowest that is there, too: who made it may have ended before its name was durable.
+        # The lowest that is there, too: its maker may have ended before its name was durable.
         if os.access(os.path.dirname(path), os.R_OK | os.W_OK):
             self.fsync_dir(os.path.dirname(path))
         for folder in reversed(wanted):
@@ -350,9 +342,6 @@ class OsDisk:
 
         The folder's lock holds also where somebody removed the file; the file's where a network file system
         does not lock folders.
-
-        Raises:
-            DataDirInUseError: another holder has it.
         """
         name = os.path.join(path, "lock")
         lock = _OsLock([os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)])

@@ -53,11 +53,7 @@ class Recordings:
     """A folder with a file for each machine, and room for all of them together."""
 
     def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
-        """Make the folder.
-
-        Raises:
-            RecordingError: the disk refused.
-        """
+        """Make the folder."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -121,11 +117,7 @@ class Recorder:
 
 
 def read_recording(path: Path) -> Iterator[Step]:
-    """Yield the steps of a recording in order; a step that was cut at the end is left out.
-
-    Raises:
-        RecordingError: the file is none, or of another version.
-    """
+    """Yield the steps of a recording in order; a step that was cut at the end is left out."""
     with path.open("rb") as file:
         unpacker = msgpack.Unpacker(file, ext_hook=_unpacked, strict_map_key=False, max_buffer_size=BYTES_MAX)
         try:
@@ -138,21 +130,13 @@ def read_recording(path: Path) -> Iterator[Step]:
 
 
 def pack(value: object) -> bytes:
-    """Return the bytes of a value.
-
-    Raises:
-        TypeError: it is none that a machine takes or gives.
-    """
+    """Return the bytes of a value."""
     packed: bytes = msgpack.packb(value, default=_packable, strict_types=True)
     return packed
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value of what `pack` returned.
-
-    Raises:
-        ValueError: a class is not of this project, not imported, or not a value.
-    """
+    """Return the value of what `pack` returned."""
     return msgpack.unpackb(data, ext_hook=_unpacked, strict_map_key=False)
 
 

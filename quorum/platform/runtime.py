@@ -88,7 +88,7 @@ class File(Protocol):
         """Return up to `size` bytes from `offset`; fewer only at the end of the file."""
 
     def pwrite(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """Write all buffers one behind the other from `offset` on, growing the file as needed.
+        """Write all buffers one after the other from `offset` on, growing the file as needed.
 
         When this raises, any part may have been written.
         """
@@ -114,18 +114,10 @@ class Disk(Protocol):
     """A file system. Paths are strings with `/`; errors are OSError with its errno."""
 
     def create(self, path: str) -> File:
-        """Create a new empty file for reading and writing.
-
-        Raises:
-            FileExistsError: something has that name.
-        """
+        """Create a new empty file for reading and writing."""
 
     def open(self, path: str, writable: bool = False) -> File:
-        """Open an existing file for reading, or for reading and writing.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-        """
+        """Open an existing file for reading, or for reading and writing."""
 
     def rename(self, source: str, target: str) -> None:
         """Rename within one folder, replacing `target` in one step."""
@@ -134,11 +126,7 @@ class Disk(Protocol):
         """Remove a file's name; handles that are open stay usable."""
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted.
-
-        Raises:
-            FileNotFoundError: there is no such folder.
-        """
+        """Return the names in a folder, sorted."""
 
     def make_dirs(self, path: str) -> None:
         """Create a folder with the missing ones above it; they are durable on return."""
@@ -147,8 +135,4 @@ class Disk(Protocol):
         """Return once the folder's names are on the disk. Never try again after an error."""
 
     def lock(self, path: str) -> DirectoryLock:
-        """Lock the existing folder `path` through a file called `lock` in it.
-
-        Raises:
-            DataDirInUseError: another process (or another holder in this one) has it.
-        """
+        """Lock the existing folder `path` through a file called `lock` in it."""

@@ -93,7 +93,7 @@ class Console:
         self._write(f"{clear}{text}\n{self._status}")
 
     def show_status(self, line: str) -> None:
-        """Replace the status line; "" removes it. Does nothing where there is no terminal."""
+        """Replace the status line; "" removes it. Does nothing without a terminal."""
         if not self._live:
             return
         width = shutil.get_terminal_size().columns
@@ -117,5 +117,5 @@ class Console:
     def _unread(self) -> None:
         """From now on write to nowhere; what the stream still holds would be an error at its end."""
         self._live = False
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # it is no path
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # it is not a path
             os.dup2(nowhere.fileno(), self._stream.fileno())

@@ -11,10 +11,8 @@ import base64
 import hashlib
 from typing import Final
 
-from quorum.core.codes import OK
-from quorum.wire.protocol import ErrorCode
+from quorum.core.codes import AUTH_FAILED, OK
 
-AUTH_FAILED: Final = int(ErrorCode.AUTH_FAILED)
 #: what a connection may prove; every run of its commands carries all of it through the log
 IDENTITIES_MAX: Final = 32
 IDENTITIES_BYTES_MAX: Final = 8192

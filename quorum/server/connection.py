@@ -1,8 +1,7 @@
-"""One client connection: requests in, replies and events out, in ZooKeeper's order.
+"""The requests of one client connection: bytes in, runs of commands, reads and refusals out.
 
-Decides how received bytes become runs of commands, reads and refusals; answering.py tells in which order
-their replies leave. What a command results in, which watches fire and who else is connected is its host's.
-Soft state only.
+The pipeline (answering.py) tells in which order their replies leave. What a command results in, which watches
+fire and who else is connected is the host's. Soft state only.
 
 Only pings do not wait for a change of members, which may take seconds: clients match their replies by the xid
 alone, before those of requests (ClientCnxn.SendThread.readResponse of ZooKeeper,
@@ -17,30 +16,27 @@ import logging
 from struct import Struct
 from typing import Any, Final
 
-from quorum.core.codes import MARSHALLING_ERROR, OK, OP_CLOSE_SESSION, OP_SYNC
-from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, AnsweringStream
+from quorum.core.codes import MARSHALLING_ERROR, NOT_READ_ONLY, OK, OP_CLOSE_SESSION, OP_SYNC
+from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, Pipeline
 from quorum.server.auth import authenticate
+from quorum.server.client import ClientConnection, Host
 from quorum.server.handshake import is_local
-from quorum.server.lookups import LOOKUPS
-from quorum.server.operations import AHEAD_MAX, CHANGING, RUN_DECODERS, RUNS
-from quorum.server.reads import ANSWERS
-from quorum.server.stream import OPEN, Phase
+from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
+from quorum.server.phases import OPEN, Move, Phase
 from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import INT
-from quorum.wire.lookups import decode_set_watches2
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.operations import AHEAD_MAX, WITH_ACCESS_LISTS, auth_entries
+from quorum.wire.protocol import OpCode
 from quorum.wire.replies import encode_header
 from quorum.wire.requests import (
-    COMMAND_DECODERS,
     REQUEST_HEAD,
     REQUEST_HEADER_BYTES,
-    WITH_ACCESS_LISTS,
     Command,
-    auth_entries,
     decode_auth,
-    decode_read,
     decode_reconfig,
     decode_set_watches,
+    decode_set_watches2,
+    decode_sync,
 )
 
 log = logging.getLogger("quorate.server")
@@ -52,37 +48,70 @@ _HEAD_BYTES: Final = REQUEST_HEAD.size
 #: bytes of requests behind a change of members above which the peer is not read, and so its pings neither
 BEHIND_CHANGE_BYTES_MAX: Final = 1024 * 1024
 
-_decode_sync: Final = COMMAND_DECODERS[OP_SYNC]
 _PING: Final = int(OpCode.PING)
-_SET_WATCHES: Final = int(OpCode.SET_WATCHES)
-_SET_WATCHES2: Final = int(OpCode.SET_WATCHES2)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
-_NOT_READ_ONLY: Final = int(ErrorCode.NOT_READ_ONLY)
 
 
-class ClientConnection(AnsweringStream):
-    """A client connection."""
+class Requests:
+    """What takes the requests of a client connection apart."""
+
+    def __init__(self, host: Host, connection: ClientConnection) -> None:
+        self._host = host
+        self._connection = connection
+        self._stream = connection.stream
+        self._pipeline = Pipeline(host, connection)
+        self.deliver = self._pipeline.deliver
+        self.forget = self._pipeline.forget
+
+    def proceed(self) -> None:
+        """Read on, if that is allowed again; what waits for nothing but a turn is answered before."""
+        connection, stream, pipeline = self._connection, self._stream, self._pipeline
+        if stream.blocked:
+            return
+        if pipeline.has_unanswered():
+            if connection.lacks_contact():
+                return
+            self._host.replica.sessions.touch(connection.session_id)
+            pipeline.go_on()
+            if pipeline.has_unanswered():
+                stream.settle()
+                return
+        if stream.stalled and (connection.phase is OPEN or connection.phase is Phase.CHANGING):
+            self.take(stream.take_kept())
+            stream.update_reading()
+        stream.settle()
+
+    def take(self, data: bytes) -> None:
+        """Read whole requests, hand the writes on and answer what can be answered."""
+        connection = self._connection
+        if connection.phase is not OPEN and connection.phase is not Phase.CHANGING:
+            return
+        if connection.lacks_contact():
+            self._stream.stall(data, 0)
+            return
+        if connection.phase is Phase.CHANGING:
+            self._receive_pings(data, 0)
+        else:
+            self._receive(data)
 
     def _receive(self, data: bytes) -> None:
-        """Read whole requests, hand the writes on and answer what can be answered."""
-        if self._hold(data):
-            return
+        connection, pipeline = self._connection, self._pipeline
         host = self._host
         length_max = host.options.frame_bytes_max
-        room = self._room()
+        room = pipeline.room()
         xids: list[int] = []
         commands: list[Command] = []
         units = 0
         position, end = 0, len(data)
-        decoders = RUN_DECODERS if not self.read_only else {}
+        decoders = RUN_DECODERS if not connection.read_only else {}
         while end - position >= _HEAD_BYTES:
             length, xid, op = _unpack_head(data, position)
             after = position + 4 + length
             if after > end or length < REQUEST_HEADER_BYTES or length > length_max:
                 break
-            if units >= room or (self._ahead >= AHEAD_MAX and op in RUNS):
-                self._stalled = True
+            if units >= room or (pipeline.ahead >= AHEAD_MAX and op in RUNS):
+                self._stream.stalled = True
                 break
             decode = decoders.get(op)
             error: WireError | None = None
@@ -98,9 +127,9 @@ class ClientConnection(AnsweringStream):
                     position = after
                     continue
             if xids:
-                self._submit(xids, commands, units)
+                pipeline.submit(xids, commands, units)
                 xids, commands, units = [], [], 0
-                if self.phase is Phase.FINISHED:
+                if connection.phase is Phase.FINISHED:
                     return
             if error is None:
                 self._receive_other(xid, op, data, position + _HEAD_BYTES, after)
@@ -109,37 +138,28 @@ class ClientConnection(AnsweringStream):
             position = after
             if self._must_yield():
                 break
-            room = self._room()
+            room = pipeline.room()
         if xids:
-            self._submit(xids, commands, units)
-        if position and not self.read_only:
-            host.replica.sessions.touch(self.session_id)
-        if self.phase is OPEN:
+            pipeline.submit(xids, commands, units)
+        if position and not connection.read_only:
+            host.replica.sessions.touch(connection.session_id)
+        if connection.phase is OPEN:
             self._keep_rest(data, position)
-
-    def _hold(self, data: bytes) -> bool:
-        """Keep what came while no leader is heard, all but pings while a change of members is under way."""
-        if self._lacks_contact():
-            self._stalled = True
-            self._keep(data, 0, 0)
-            self._update_reading()
-            return True
-        if self._reconfiguring:
-            self._receive_pings(data, 0)
-        return self._reconfiguring
+        elif connection.phase is Phase.CHANGING:
+            self._receive_pings(data, position)
 
     def _receive_pings(self, data: bytes, position: int) -> None:
         """Answer pings while a change of members is under way; what else is there waits for it."""
         host = self._host
-        host.replica.sessions.touch(self.session_id)
+        host.replica.sessions.touch(self._connection.session_id)
         length_max = host.options.frame_bytes_max
-        behind = self._behind
+        behind = self._stream.behind
         end, needed = len(data), 4
         while end - position >= 4:
             length = _unpack_int(data, position)[0]
             if not REQUEST_HEADER_BYTES <= length <= length_max:
                 # Its turn to be refused comes behind the change.
-                self._stalled = True
+                self._stream.stalled = True
                 break
             needed = 4 + length
             after = position + needed
@@ -147,50 +167,44 @@ class ClientConnection(AnsweringStream):
                 break
             xid, op = _unpack_xid_op(data, position + 4)
             if op == _PING:
-                self._count(1)
-                self._answer(xid, op, None)
-                host.counters.answered(1, 0.0)
+                self._pipeline.answer_now(xid, op, None)
             else:
                 behind += data[position:after]
             position, needed = after, 4
-        self._note_received()
         if len(behind) >= BEHIND_CHANGE_BYTES_MAX:
-            self._stalled = True
-        if position < end or self._stalled:
-            self._keep(data, position, needed)
-            self._update_reading()
+            self._stream.stalled = True
+        self._stream.keep(data, position, needed)
 
     def _receive_other(self, xid: int, op: int, data: bytes, start: int, after: int) -> None:
         """Take a request that is no plain write."""
+        connection = self._connection
         try:
             body: Any = None
-            if op in ANSWERS:
-                body = decode_read(data, start, after)
-            elif self.read_only and self._refuse_change(xid, op):
+            decode = READ_DECODERS.get(op)
+            if decode is not None:
+                body = decode(data, start, after)
+            elif connection.read_only and self._refuse_change(xid, op):
                 return
-            elif op in LOOKUPS:
-                body = LOOKUPS[op].decode(data, start, after)
             elif op == OP_SYNC:
-                command = _decode_sync(data, start, after)[0]
-                self._submit([xid], [command], sync_path=command[1])
+                command = decode_sync(data, start, after)[0]
+                self._pipeline.submit([xid], [command], sync_path=command[1])
                 return
             elif op == OP_CLOSE_SESSION:
-                self.phase = Phase.LEAVING
-                self._submit([xid], [[OP_CLOSE_SESSION]])
+                connection.move(Move.LAST_READ)
+                self._pipeline.submit([xid], [[OP_CLOSE_SESSION]])
                 return
-            elif op == _SET_WATCHES:
-                body = decode_set_watches(data, start, after, self._host.options.watches_per_connection_max)
-            elif op == _SET_WATCHES2:
-                body = decode_set_watches2(data, start, after, self._host.options.watches_per_connection_max)
+            elif op in SETS_WATCHES:
+                decode = decode_set_watches if op == SETS_WATCHES[0] else decode_set_watches2
+                body = decode(data, start, after, self._host.options.watches_per_connection_max)
             elif op == _RECONFIG:
                 body = decode_reconfig(data, start, after)
-                self._reconfiguring = True
+                connection.move(Move.CHANGE_ASKED)
             elif op == _AUTH:
                 body = self._authenticate(*decode_auth(data, start, after))
             elif op != _PING:
-                log.info("refused operation %d of %s: it is not served", op, self.address)
-                self.phase = Phase.LEAVING
-            self._take_in(xid, op, body)
+                log.info("refused operation %d of %s: it is not served", op, self._stream.address)
+                connection.move(Move.LAST_READ)
+            self._pipeline.take_in(xid, op, body)
         except WireError as error:
             self._receive_undecodable(xid, op, error)
 
@@ -200,15 +214,15 @@ class ClientConnection(AnsweringStream):
         Only credentials end the connection, as in ZooKeeper: what comes behind them may rely on them.
         """
         if op == _AUTH:
-            self._malformed(error)
+            self._connection.malformed(error)
             return
         if op in SETS_WATCHES and isinstance(error, FrameTooLargeError):
-            self._take_in(xid, op, None)
+            self._pipeline.take_in(xid, op, None)
             return
         self._host.counters.malformed_frames += 1
-        self._host.shedder.refused(self.address, error.message)
+        self._host.shedder.refused(self._stream.address, error.message)
         err = error.err if isinstance(error, FrameTooLargeError) else MARSHALLING_ERROR
-        self._take_in(xid, UNDECODABLE, err)
+        self._pipeline.take_in(xid, UNDECODABLE, err)
 
     def _refuse_change(self, xid: int, op: int) -> bool:
         """Answer what a connection that may only read cannot have; returns whether it was that.
@@ -218,45 +232,42 @@ class ClientConnection(AnsweringStream):
         closes = op == OP_CLOSE_SESSION
         if op not in CHANGING and not closes:
             return False
-        self._count(1)
-        ends = closes and is_local(self.session_id)
-        self._queue(encode_header(xid, self._host.replica.machine.zxid, OK if ends else _NOT_READ_ONLY))
+        connection = self._connection
+        connection.count(1)
+        ends = closes and is_local(connection.session_id)
+        self._stream.queue(encode_header(xid, self._host.replica.machine.zxid, OK if ends else NOT_READ_ONLY))
         self._host.counters.answered(1, 0.0)
         if ends:
-            self.finish()
+            connection.finish()
         return True
 
     def _must_yield(self) -> bool:
         """Tell whether reading must stop here: it was the last request, or others have waited long enough."""
-        if self.phase is not OPEN or self._reconfiguring:
+        connection, host = self._connection, self._host
+        if connection.phase is not OPEN:
             return True
-        host = self._host
-        if self._out_bytes < TURN_BYTES_MAX and host.now_ms() - self.last_read_ms < TURN_MS_MAX:
+        if self._stream.out_bytes < TURN_BYTES_MAX and host.now_ms() - connection.last_read_ms < TURN_MS_MAX:
             return False
-        self._stalled = True
-        host.proceed_soon(self)
+        self._stream.stalled = True
+        host.turn.proceed_soon(connection)
         return True
 
     def _authenticate(self, scheme: str, credentials: bytes) -> int:
         """Note what a client proves; it counts for what comes behind it. Returns the code of the answer."""
-        super_digest = self._host.options.super_digest
-        self.identities, err = authenticate(self.identities, scheme, credentials, super_digest)
+        connection, super_digest = self._connection, self._host.options.super_digest
+        connection.identities, err = authenticate(connection.identities, scheme, credentials, super_digest)
         if err != OK:
-            self.phase = Phase.LEAVING
+            connection.move(Move.LAST_READ)
         return err
 
     def _keep_rest(self, data: bytes, position: int) -> None:
         """Keep what was not read: the beginning of a frame, or whole ones if this connection is stalled."""
-        if self._reconfiguring:
-            self._receive_pings(data, position)
-            return
         host = self._host
-        if self._pending and host.replica.saturated():
-            self._stalled = True
-            host.held[self] = None
-        if self._stalled:
-            self._keep(data, position, 0)
-            self._update_reading()
+        if self._connection.outstanding and host.replica.saturated():
+            self._stream.stalled = True
+            host.turn.held[self._connection] = None
+        if self._stream.stalled:
+            self._stream.keep(data, position, 0)
             return
         remaining = len(data) - position
         if remaining >= 4:
@@ -264,8 +275,8 @@ class ClientConnection(AnsweringStream):
             limit = host.options.frame_bytes_max
             if not REQUEST_HEADER_BYTES <= length <= limit:
                 problem = f"from {REQUEST_HEADER_BYTES} to {limit} bytes are allowed"
-                self._malformed(WireError("frame.length", length, problem))
+                self._connection.malformed(WireError("frame.length", length, problem))
                 return
-            self._keep(data, position, 4 + length)
+            self._stream.keep(data, position, 4 + length)
         elif remaining:
-            self._keep(data, position, 4)
+            self._stream.keep(data, position, 4)

@@ -1,11 +1,9 @@
-"""Four-letter words that look into a node: its clients, watches, sessions, settings and surroundings.
+"""One view of a node, as ZooKeeper's four-letter words and the commands of its AdminServer show it.
 
-Decides the text alone, line by line as ZooKeeper 3.9 prints it: cons, crst, srst, conf, dirs, envi, dump,
-wchs, wchc and wchp. What a JVM would tell about itself has no line. Whether a word may be asked, and whether
-the node serves at all, words.py decides. An answer comes in pieces, each of them little work, and others have
-their turns in between: so the names of what is listed are copied first, and looked up when their line is
-made. Source: ConsCommand, ConfCommand, DumpCommand, EnviCommand, WatchCommand and
-ServerCnxn.dumpConnectionInfo of ZooKeeper 3.9.
+Decides what is looked at and by which of ZooKeeper's names; how it is printed, and who may ask, words.py
+decides. What a JVM would tell about itself is not there. Long lists come one by one, each of its own moment:
+their names are copied first and looked up when it is their turn, and what has gone meanwhile is left out.
+Keeps no state. Source: Commands, MonitorCommand and ServerCnxn.getConnectionInfo of ZooKeeper 3.9.
 """
 
 from __future__ import annotations
@@ -13,69 +11,41 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+import resource
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from quorum.core.codes import OP_CLOSE_SESSION, OP_CREATE_SESSION
-from quorum.core.machine import CONFIG_PATH
-from quorum.core.queries import get_data
-from quorum.core.sessions import Session
+import quorum
+from quorum.core.members import members_of
 from quorum.core.watches import DATA_KINDS
-from quorum.server.connection import ClientConnection
+from quorum.server.client import ClientConnection
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
-from quorum.server.stream import ClientStream
-from quorum.wire.protocol import OpCode
+from quorum.wire.operations import OPERATIONS
 
-_UINT64: Final = 2**64 - 1
+#: What clients may expect of the protocol, then whose server it is.
+VERSION: Final = f"3.9.5-quorate-{quorum.__version__}"
 #: the size of a data directory that could not be measured
 UNKNOWN_BYTES: Final = -1
-#: {operation: what ZooKeeper calls it where there is little room}
-_SHORT_NAMES: Final[dict[int, str]] = {
-    OpCode.CREATE: "CREA",
-    OpCode.DELETE: "DELE",
-    OpCode.EXISTS: "EXIS",
-    OpCode.GET_DATA: "GETD",
-    OpCode.SET_DATA: "SETD",
-    OpCode.GET_ACL: "GETA",
-    OpCode.SET_ACL: "SETA",
-    OpCode.GET_CHILDREN: "GETC",
-    OpCode.SYNC: "SYNC",
-    OpCode.PING: "PING",
-    OpCode.GET_CHILDREN2: "GETC",
-    OpCode.MULTI: "MULT",
-    OpCode.CREATE2: "CREA",
-    OpCode.RECONFIG: "RECO",
-    OpCode.CHECK_WATCHES: "CHKW",
-    OpCode.REMOVE_WATCHES: "REMW",
-    OpCode.CREATE_CONTAINER: "CREA",
-    OpCode.CREATE_TTL: "CREA",
-    OpCode.MULTI_READ: "MLTR",
-    OpCode.SET_WATCHES: "SETW",
-    OpCode.GET_EPHEMERALS: "GETE",
-    OpCode.GET_ALL_CHILDREN_NUMBER: "GETACN",
-    OpCode.SET_WATCHES2: "STW2",
-    OpCode.ADD_WATCH: "ADDW",
-    OpCode.WHO_AM_I: "HOMI",
-    OP_CREATE_SESSION: "SESS",
-    OP_CLOSE_SESSION: "CLOS",
-}
+
+Facts = dict[str, object]
+#: (one, another that belongs to it), or None for one that does not count: others may have their turn
+Pairs = Iterator[tuple[str | int, str | int] | None]
 
 
 class Server(Protocol):
-    """What the words tell about."""
+    """The client port of a node."""
 
     options: ServerOptions
     replica: ReplicaView
     counters: Counters
     #: when this server was made, by its own clock
     started_ms: float
-    connections: dict[ClientStream, None]
+    connections: dict[ClientConnection, None]
     #: size of the data directory, just measured; UNKNOWN_BYTES if it could not be
     data_dir_bytes: int
 
@@ -86,98 +56,17 @@ class Server(Protocol):
         """The monotonic clock."""
 
 
-def clients(streams: Iterable[ClientStream]) -> Iterable[ClientConnection]:
-    """Return the connections among some streams."""
-    return (each for each in streams if isinstance(each, ClientConnection))
+class View(NamedTuple):
+    """A node that is looked at; what no word shows may be left out for one."""
 
-
-def brief(client: ClientConnection) -> str:
-    """Return what stat tells about a connection."""
-    return (
-        f" /{client.address}[{int(client.reading)}](queued={client.outstanding},"
-        f"recved={client.requests_received},sent={client.packets_sent}"
-    )
-
-
-def _hex(number: int) -> str:
-    return f"0x{number & _UINT64:x}"
-
-
-def _wall_ms(server: Server, clock_ms: float) -> float:
-    """Return a time of the monotonic clock as milliseconds since 1970."""
-    return time.time() * 1000 - server.now_ms() + clock_ms
-
-
-def _date(wall_ms: float) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
-
-
-def cons(server: Server) -> Iterator[str]:
-    """List the connections with all that is known about each."""
-    for each in list(clients(server.connections)):
-        yield f"{_connection(server, each)})\n" if each in server.connections else ""
-    yield "\n"
-
-
-class Details(NamedTuple):
-    """What is known of a connection besides its counts; times in milliseconds."""
-
-    last_operation: str
-    #: since 1970
-    established_ms: float
-    last_xid: int
-    last_zxid: int
-    #: of the monotonic clock
-    last_response_ms: float
-    last_ms: float
-    min_ms: float
-    average_ms: float
-    max_ms: float
-
-
-def details(server: Server, client: ClientConnection) -> Details:
-    """Return what cons tells about a connection."""
-    xid, op, zxid = client.last_request or (-1, None, -1)
-    waits = client.waits
-    answered = max(1, client.requests_received - client.outstanding)
-    return Details(
-        "NA" if op is None else _SHORT_NAMES.get(op, "NA"),
-        _wall_ms(server, client.established_ms),
-        xid,
-        zxid,
-        client.last_read_ms,
-        waits.last_ms,
-        # Reads are answered in the turn in which they come.
-        waits.min_ms if waits.requests >= answered else 0.0,
-        waits.total_ms / answered,
-        waits.max_ms,
-    )
-
-
-def _connection(server: Server, client: ClientConnection) -> str:
-    if client.last_request is None:
-        return brief(client)
-    found = details(server, client)
-    return brief(client) + (
-        f",sid={_hex(client.session_id)},lop={found.last_operation}"
-        f",est={found.established_ms:.0f},to={client.timeout_ms}"
-        f",lcxid={_hex(found.last_xid)},lzxid={_hex(found.last_zxid)},lresp={found.last_response_ms:.0f}"
-        f",llat={found.last_ms:.0f},minlat={found.min_ms:.0f},avglat={found.average_ms:.0f}"
-        f",maxlat={found.max_ms:.0f}"
-    )
-
-
-def crst(server: Server) -> Iterator[str]:
-    """Begin to count again per connection."""
-    for client in clients(server.connections):
-        client.reset_counts()
-    yield "Connection stats reset.\n"
-
-
-def srst(server: Server) -> Iterator[str]:
-    """Begin to count again for the server."""
-    server.counters.reset()
-    yield "Server stats reset.\n"
+    server: Server
+    #: just measured, where it is shown
+    data_dir_bytes: int
+    client_address: str = ""
+    leads: bool = False
+    leader_id: int | None = None
+    #: of the last snapshot: its zxid, and when it was taken, in milliseconds since 1970
+    snapshot: tuple[int, int] = (-1, -1)
 
 
 def bytes_below(folder: str) -> int:
@@ -193,33 +82,137 @@ def bytes_below(folder: str) -> int:
     return total
 
 
-def conf(server: Server) -> Iterator[str]:
-    """Tell the settings that ZooKeeper has as well, then the members."""
-    options = server.options
-    size = server.data_dir_bytes
-    rows: list[tuple[str, object]] = [
-        ("clientPort", options.client_port),
-        ("secureClientPort", -1),
-        ("dataDir", options.data_dir),
-        ("dataDirSize", size),
-        ("dataLogDir", options.data_dir),
-        ("dataLogSize", size),
-        ("tickTime", options.tick_ms),
-        ("maxClientCnxns", options.connections_per_address_max),
-        ("minSessionTimeout", options.session_timeout_min_ms),
-        ("maxSessionTimeout", options.session_timeout_max_ms),
-        ("clientPortListenBacklog", -1),
-        ("serverId", options.node_id),
-    ]
-    yield "".join(f"{name}={value}\n" for name, value in rows)
-    found = get_data(server.replica.machine, CONFIG_PATH, [["super", ""]])
-    if server.replica.mode() != "standalone" and not isinstance(found, int):
-        yield f"membership: \n{(found[0] or b'').decode('utf-8', 'replace')}"
+def wall_ms(server: Server, clock_ms: float) -> float:
+    """Return a time of the monotonic clock as milliseconds since 1970."""
+    return time.time() * 1000 - server.now_ms() + clock_ms
 
 
-def dirs(server: Server) -> Iterator[str]:
-    """Tell how large the data directory is; snapshots and log are in it."""
-    yield f"datadir_size: {server.data_dir_bytes}\nlogdir_size: {server.data_dir_bytes}\n"
+# --- the server
+
+
+def outstanding(server: Server) -> int:
+    """Count the requests of clients that have no reply yet."""
+    return sum(each.outstanding for each in server.connections)
+
+
+def read_only(view: View) -> Facts:
+    """Whether no write is served."""
+    return {"read_only": not view.server.serving()}
+
+
+def _counts(server: Server) -> Facts:
+    counters = server.counters
+    return {
+        "server_state": server.replica.mode() if server.serving() else "read-only",
+        "num_alive_connections": len(server.connections),
+        "outstanding_requests": outstanding(server),
+        "packets_sent": counters.packets_sent,
+        "packets_received": counters.requests_received,
+        "min_latency": round(counters.latency_min_ms),
+        "avg_latency": round(counters.latency_average_ms(), 4),
+        "max_latency": round(counters.latency_max_ms),
+        "uptime": round(server.now_ms() - server.started_ms),
+    }
+
+
+def monitor(view: View) -> Facts:
+    """What monitors want to know, by the names that they know it by."""
+    server = view.server
+    replica, machine = server.replica, server.replica.machine
+    connected = list(server.connections)
+    return {
+        "version": VERSION,
+        **_counts(server),
+        **_part(server),
+        "ephemerals_count": sum(len(each.ephemerals) for each in machine.sessions.values()),
+        "znode_count": machine.tree.node_count,
+        "global_sessions": len(machine.sessions),
+        "local_sessions": sum(each.read_only for each in connected),
+        "watch_count": replica.watches.counts().watches,
+        "max_file_descriptor_count": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "approximate_data_size": machine.tree.data_bytes,
+        **_open_files(),
+        "connection_rejected": server.counters.connections_rejected,
+    }
+
+
+def _part(server: Server) -> Facts:
+    """Return what a member of an ensemble does, and on the leader who follows."""
+    states = {"leader": "leading - broadcast", "follower": "following - broadcast"}
+    state = states.get(server.replica.mode())
+    if state is None or not server.serving():
+        return {}
+    found: Facts = {"peer_state": state}
+    followers = server.replica.followers()
+    if followers is not None:
+        connected, synced = followers
+        found |= {"learners": connected, "followers": connected, "synced_followers": synced}
+    return found | {"quorum_size": len(members_of(server.replica.machine.configuration))}
+
+
+def _open_files() -> Facts:
+    """Return the number of open files, or nothing where the system does not tell."""
+    try:
+        return {"open_file_descriptor_count": len(os.listdir("/proc/self/fd"))}  # noqa: PTH208 -- names are enough
+    except OSError:
+        return {}
+
+
+def server_stats(view: View) -> Facts:
+    """What a server has done, and how much it holds."""
+    counts = _counts(view.server)
+    machine = view.server.replica.machine
+    stats: Facts = {
+        **counts,
+        "num_alive_client_connections": counts["num_alive_connections"],
+        "last_processed_zxid": machine.zxid,
+        "data_dir_size": view.data_dir_bytes,
+        "log_dir_size": view.data_dir_bytes,
+        "provider_null": False,
+    }
+    del stats["num_alive_connections"]
+    tree = {"node_count": machine.tree.node_count}
+    return {"version": VERSION, **read_only(view), "server_stats": stats, **tree}
+
+
+def configuration(view: View) -> Facts:
+    """The settings that ZooKeeper has as well, by their names in its file."""
+    options = view.server.options
+    return {
+        "clientPort": options.client_port,
+        "secureClientPort": -1,
+        "dataDir": options.data_dir,
+        "dataDirSize": view.data_dir_bytes,
+        "dataLogDir": options.data_dir,
+        "dataLogSize": view.data_dir_bytes,
+        "tickTime": options.tick_ms,
+        "maxClientCnxns": options.connections_per_address_max,
+        "minSessionTimeout": options.session_timeout_min_ms,
+        "maxSessionTimeout": options.session_timeout_max_ms,
+        "clientPortListenBacklog": -1,
+        "serverId": options.node_id,
+    }
+
+
+def dirs(view: View) -> Facts:
+    """How large the data directory is; snapshots and log are in it."""
+    return {"datadir_size": view.data_dir_bytes, "logdir_size": view.data_dir_bytes}
+
+
+def environment(view: View) -> Facts:
+    """Where the server runs."""
+    return {
+        "zookeeper.version": VERSION,
+        "host.name": socket.gethostname(),
+        "python.version": platform.python_version(),
+        "os.name": platform.system(),
+        "os.arch": platform.machine(),
+        "os.version": platform.release(),
+        "user.name": _user_name(),
+        "user.home": os.environ.get("HOME", "?"),
+        "user.dir": _working_folder(),
+        "data.dir": view.server.options.data_dir,
+    }
 
 
 def _user_name() -> str:
@@ -238,130 +231,120 @@ def _working_folder() -> str:
         return "?"
 
 
-def environment(server: Server, version: str) -> list[tuple[str, str]]:
-    """Return what is known of the server's surroundings."""
-    return [
-        ("zookeeper.version", version),
-        ("host.name", socket.gethostname()),
-        ("python.version", platform.python_version()),
-        ("os.name", platform.system()),
-        ("os.arch", platform.machine()),
-        ("os.version", platform.release()),
-        ("user.name", _user_name()),
-        ("user.home", os.environ.get("HOME", "?")),
-        ("user.dir", _working_folder()),
-        ("data.dir", server.options.data_dir),
-    ]
+# --- the ensemble
 
 
-def envi(server: Server, version: str) -> str:
-    """Tell where the server runs."""
-    rows = environment(server, version)
-    return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in rows)
+def leader(view: View) -> Facts:
+    """Who leads."""
+    members = members_of(view.server.replica.machine.configuration)
+    address, _ = members.get(view.leader_id or -1, ("", False))
+    return {
+        "is_leader": view.leads,
+        "leader_id": view.leader_id or -1,
+        "leader_ip": address.rpartition(":")[0],
+    }
 
 
-def dump(server: Server) -> Iterator[str]:
-    """List sessions, ephemerals and connections; deadlines of sessions are known to the leader only."""
-    sessions = server.replica.machine.sessions
-    ids = sorted(sessions)
-    yield "SessionTracker dump:\n"
-    if server.replica.sessions.leading:
-        yield from _deadlines(server, len(ids))
-    else:
-        yield f"Global Sessions({len(ids)}):\n"
-        for session_id in ids:
-            session = sessions.get(session_id)
-            yield f"{_hex(session_id)}\t{session.timeout_ms}ms\n" if session is not None else ""
-    yield from _ephemerals(sessions, ids)
-    connected = list(clients(server.connections))
-    yield f"Connections dump:\nConnections Sets (1)/({len(connected)}):\n"
-    yield f"{len(connected)} expire at {_date(time.time() * 1000)}:\n"
-    for each in connected:
-        yield f"\tip: /{each.address} sessionId: {_hex(each.session_id)}\n"
+def voting_view(view: View) -> Facts:
+    """Who votes."""
+    members = members_of(view.server.replica.machine.configuration)
+    return {
+        "current_config": {
+            str(node_id): {
+                "server_addresses": [address],
+                "election_addresses": [address],
+                "client_address": "",
+                "learner_type": "participant",
+            }
+            for node_id, (address, votes) in sorted(members.items())
+            if votes
+        }
+    }
 
 
-def _deadlines(server: Server, sessions: int) -> Iterator[str]:
-    """List the sessions by the second in which they expire."""
-    sets: dict[int, list[int]] = {}
-    for deadline_ms, session_id in server.replica.sessions.deadlines():
-        sets.setdefault(int(_wall_ms(server, deadline_ms) // 1000), []).append(session_id)
-        yield ""
-    yield f"Session Sets ({len(sets)})/({sessions}):\n"
-    for second, session_ids in sorted(sets.items()):
-        yield f"{len(session_ids)} expire at {_date(second * 1000)}:\n"
-        for session_id in session_ids:
-            yield f"\t{_hex(session_id)}\n"
+def zab_state(view: View) -> Facts:
+    """What this member does, in the terms of ZooKeeper's protocol."""
+    server, machine = view.server, view.server.replica.machine
+    address, votes = members_of(machine.configuration).get(server.options.node_id, ("", False))
+    return {
+        "myid": server.options.node_id,
+        "is_leader": view.leads,
+        "quorum_address": address,
+        "election_address": address,
+        "client_address": view.client_address,
+        "voting": votes,
+        "last_zxid": f"0x{machine.zxid:x}",
+        "zab_epoch": machine.zxid >> 32,
+        "zab_counter": machine.zxid & 0xFFFF_FFFF,
+        "zabstate": "broadcast" if server.serving() else "election",
+    }
 
 
-def _ephemerals(sessions: Mapping[int, Session], ids: list[int]) -> Iterator[str]:
-    """List the ephemerals of each session that has any."""
-    owners = []
-    for session_id in ids:
+# --- clients
+
+
+def clients(view: View) -> Iterator[ClientConnection | None]:
+    """Go through the connections; None for one that has gone meanwhile."""
+    connections = view.server.connections
+    for each in list(connections):
+        yield each if each in connections else None
+
+
+def brief(client: ClientConnection) -> Facts:
+    """What a connection has sent and received."""
+    return {
+        "remote_socket_address": client.stream.address,
+        "interest_ops": int(client.stream.reading),
+        "outstanding_requests": client.outstanding,
+        "packets_received": client.requests_received,
+        "packets_sent": client.stream.packets_sent,
+    }
+
+
+def details(view: View, client: ClientConnection) -> Facts:
+    """All that is known of a connection."""
+    xid, op, zxid = client.last_request or (-1, None, -1)
+    waits = client.waits
+    answered = max(1, client.requests_received - client.outstanding)
+    operation = None if op is None else OPERATIONS.get(op)
+    return {
+        **brief(client),
+        "session_id": client.session_id,
+        "last_operation": "NA" if operation is None else operation.short_name,
+        "established": round(wall_ms(view.server, client.established_ms)),
+        "session_timeout": client.timeout_ms,
+        "last_cxid": xid,
+        "last_zxid": zxid,
+        "last_response_time": round(client.last_read_ms),
+        "last_latency": round(waits.last_ms),
+        # Reads are answered in the turn in which they come.
+        "min_latency": round(waits.min_ms) if waits.requests >= answered else 0,
+        "avg_latency": round(waits.total_ms / answered),
+        "max_latency": round(waits.max_ms),
+    }
+
+
+def ephemerals(view: View) -> Pairs:
+    """Go through the sessions and their ephemerals."""
+    sessions = view.server.replica.machine.sessions
+    for session_id in sorted(sessions):
         session = sessions.get(session_id)
-        if session is not None and session.ephemerals:
-            owners.append(session)
-        yield ""
-    yield f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owners)}):\n"
-    for session in owners:
-        yield f"{_hex(session.session_id)}:\n"
-        for path in list(session.ephemerals):
-            yield f"\t{path}\n" if path in session.ephemerals else ""
+        for path in list(session.ephemerals) if session is not None else ():
+            yield (session_id, path) if session is not None and path in session.ephemerals else None
+        yield None
 
 
-def wchs(server: Server) -> Iterator[str]:
-    """Count the data watches, in ZooKeeper's meaning of them."""
-    watches = server.replica.watches
-    watchers: set[object] = set()
-    paths = total = 0
-    for path in watches.paths():
-        found = 0
-        for watcher in watches.watchers_of(path):
-            if watches.has(path, watcher, DATA_KINDS):
-                watchers.add(watcher)
-                found += 1
-            yield ""
-        paths += bool(found)
-        total += found
-    yield f"{len(watchers)} connections watching {paths} paths\nTotal watches:{total}\n"
+def watches(view: View) -> Pairs:
+    """Go through the sessions and the paths whose data they watch, in ZooKeeper's meaning of it."""
+    table = view.server.replica.watches
+    for watcher in table.watchers():
+        for path in table.paths_of(watcher):
+            yield (watcher.session_id, path) if table.has(path, watcher, DATA_KINDS) else None
 
 
-def wchc(server: Server) -> Iterator[str]:
-    """List the watched paths of each session."""
-    watches = server.replica.watches
-    for watcher in watches.watchers():
-        head = f"{_hex(watcher.session_id)}\n"
-        for path in watches.paths_of(watcher):
-            if watches.has(path, watcher, DATA_KINDS):
-                yield f"{head}\t{path}\n"
-                head = ""
-            else:
-                yield ""
-    yield "\n"
-
-
-def wchp(server: Server) -> Iterator[str]:
-    """List the sessions that watch each path."""
-    watches = server.replica.watches
-    for path in watches.paths():
-        head = f"{path}\n"
-        for watcher in watches.watchers_of(path):
-            if watches.has(path, watcher, DATA_KINDS):
-                yield f"{head}\t{_hex(watcher.session_id)}\n"
-                head = ""
-            else:
-                yield ""
-    yield "\n"
-
-
-#: {word: what answers it}, of a node that serves
-INSPECTIONS: Final[dict[str, Callable[[Server], Iterator[str]]]] = {
-    "cons": cons,
-    "crst": crst,
-    "srst": srst,
-    "conf": conf,
-    "dirs": dirs,
-    "dump": dump,
-    "wchs": wchs,
-    "wchc": wchc,
-    "wchp": wchp,
-}
+def watches_by_path(view: View) -> Pairs:
+    """Go through the paths and the sessions that watch their data."""
+    table = view.server.replica.watches
+    for path in table.paths():
+        for watcher in table.watchers_of(path):
+            yield (path, watcher.session_id) if table.has(path, watcher, DATA_KINDS) else None

@@ -25,7 +25,9 @@ class ClientListener:
         """Listen on a bound socket; it belongs to the listener from now on."""
         frontend = self._frontend
         shedder = frontend.shedder
-        self._acceptor = Acceptor(bound, frontend.new_connection, shedder.has_room, shedder.no_files)
+        self._acceptor = Acceptor(
+            bound, lambda: frontend.new_connection().stream, shedder.has_room, shedder.no_files
+        )
         self._acceptor.start()
 
     @property

@@ -11,27 +11,20 @@ Source: FinalRequestProcessor and DataTree of ZooKeeper 3.9; zookeeper design, "
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from quorum.core import queries
-from quorum.core.codes import MARSHALLING_ERROR, OK
+from quorum.core.codes import MARSHALLING_ERROR, NO_WATCHER, OK, QUOTA_EXCEEDED
 from quorum.core.watches import KINDS_BY_TYPE, WatchCause, WatchTable, branch_bytes, watch_bytes
 from quorum.server.reads import Asker
 from quorum.server.replica_view import ReplicaView
-from quorum.wire.jute import Buffer
 from quorum.wire.lookups import (
     ADD_PERSISTENT,
     ADD_RECURSIVE,
     MULTI_READ_READS_MAX,
     WatchRequest,
-    decode_looked_at,
-    decode_multi_read,
-    decode_nothing,
-    decode_prefix,
-    decode_watch_request,
 )
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.protocol import OpCode
 from quorum.wire.replies import (
     encode_acl,
     encode_children,
@@ -42,8 +35,6 @@ from quorum.wire.replies import (
     encode_read_answer,
 )
 
-_NO_WATCHER: Final = int(ErrorCode.NO_WATCHER)
-_QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
 _GET_DATA: Final = int(OpCode.GET_DATA)
 _KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchCause.PERSISTENT, ADD_RECURSIVE: WatchCause.RECURSIVE}
 #: bytes of the answers to one multiRead, as they are sent; a few bytes ask for a large node, and often
@@ -54,7 +45,8 @@ MULTI_READ_NAMES_MAX: Final = 200_000
 _WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
 
 
-def _get_acl(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+def answer_get_acl(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+    """Answer getACL."""
     machine = replica.machine
     found = queries.get_acl(machine, path, asker.identities)
     if isinstance(found, int):
@@ -62,7 +54,8 @@ def _get_acl(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
     return encode_acl(xid, machine.zxid, *found)
 
 
-def _get_all_children_number(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+def answer_get_all_children_number(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+    """Answer getAllChildrenNumber."""
     machine = replica.machine
     found = queries.count_descendants(machine, path, asker.identities)
     if found < 0:
@@ -70,12 +63,13 @@ def _get_all_children_number(replica: ReplicaView, asker: Asker, xid: int, path:
     return encode_number(xid, machine.zxid, found)
 
 
-def _get_ephemerals(replica: ReplicaView, asker: Asker, xid: int, prefix: str) -> bytes:
+def answer_get_ephemerals(replica: ReplicaView, asker: Asker, xid: int, prefix: str) -> bytes:
+    """Answer getEphemerals."""
     machine = replica.machine
     return encode_children(xid, machine.zxid, queries.ephemerals_of(machine, asker.session_id, prefix))
 
 
-def _who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -> bytes:
+def answer_who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -> bytes:
     """Tell schemes and user names; a digest stays where it is."""
     proven = [
         (scheme, name.partition(":")[0] if scheme == "digest" else name)
@@ -84,7 +78,9 @@ def _who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -> byte
     return encode_identities(xid, replica.machine.zxid, proven)
 
 
-def _multi_read(replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[int, str]] | None) -> bytes:
+def answer_multi_read(
+    replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[int, str]] | None
+) -> bytes:
     """Answer each read on its own, or none if they are too many or their answers too large together.
 
     All see one state, so they are answered in one go; no watch is armed.
@@ -93,7 +89,7 @@ def _multi_read(replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[
     if reads is None:
         return encode_header(xid, machine.zxid, MARSHALLING_ERROR)
     if len(reads) > MULTI_READ_READS_MAX:
-        return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+        return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
     identities = asker.identities
     answers: list[bytes] = []
     size_bytes = names = 0
@@ -105,15 +101,16 @@ def _multi_read(replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[
             found = queries.get_children(machine, path, identities)
             names += 0 if isinstance(found, int) else len(found)
             if names > MULTI_READ_NAMES_MAX and len(reads) > 1:
-                return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+                return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         answers.append(encode_read_answer(op, found))
         size_bytes += len(answers[-1])
         if size_bytes > MULTI_READ_BYTES_MAX:
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
     return encode_multi_read(xid, machine.zxid, answers)
 
 
-def _add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
+def answer_add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
+    """Answer addWatch."""
     zxid = replica.machine.zxid
     kind = _KINDS_BY_MODE.get(request.code)
     if kind is None:
@@ -122,12 +119,12 @@ def _add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchReque
     if kind is WatchCause.RECURSIVE:
         size += branch_bytes(request.path)
     if not asker.may_watch(_WATCHES_BY_MODE[request.code], size):
-        return encode_header(xid, zxid, _QUOTA_EXCEEDED)
+        return encode_header(xid, zxid, QUOTA_EXCEEDED)
     replica.watches.add(kind, request.path, asker)
     return encode_number(xid, zxid, OK)
 
 
-def _named_watches(
+def answer_named_watches(
     act: Callable[[WatchTable[Any], str, Any, int], bool],
     replica: ReplicaView,
     asker: Asker,
@@ -139,25 +136,5 @@ def _named_watches(
     if kinds is None:
         err = MARSHALLING_ERROR
     else:
-        err = OK if act(replica.watches, request.path, asker, kinds) else _NO_WATCHER
+        err = OK if act(replica.watches, request.path, asker, kinds) else NO_WATCHER
     return encode_header(xid, replica.machine.zxid, err)
-
-
-class Lookup(NamedTuple):
-    """How one operation is read and answered."""
-
-    decode: Callable[[Buffer, int, int], Any]
-    answer: Callable[[ReplicaView, Asker, int, Any], bytes]
-
-
-#: {operation: how it is read and answered}
-LOOKUPS: Final[dict[int, Lookup]] = {
-    int(OpCode.GET_ACL): Lookup(decode_looked_at, _get_acl),
-    int(OpCode.GET_ALL_CHILDREN_NUMBER): Lookup(decode_looked_at, _get_all_children_number),
-    int(OpCode.GET_EPHEMERALS): Lookup(decode_prefix, _get_ephemerals),
-    int(OpCode.WHO_AM_I): Lookup(decode_nothing, _who_am_i),
-    int(OpCode.MULTI_READ): Lookup(decode_multi_read, _multi_read),
-    int(OpCode.ADD_WATCH): Lookup(decode_watch_request, _add_watch),
-    int(OpCode.CHECK_WATCHES): Lookup(decode_watch_request, partial(_named_watches, WatchTable.has)),
-    int(OpCode.REMOVE_WATCHES): Lookup(decode_watch_request, partial(_named_watches, WatchTable.remove)),
-}

@@ -1,38 +1,56 @@
 """How a connection treats the operations that clients ask for: what goes to the log, what may only be read,
-what takes long.
+what takes long, what answers a read.
 
-Tables only; what an operation does stands elsewhere. Source: zookeeper design, "Ordering".
+Tables only, read from quorum.wire.operations; what answers has its own, because no codec knows the state.
+Source: zookeeper design, "Ordering".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-from quorum.core.codes import OP_CLOSE_SESSION, OP_SYNC
+from quorum.core.codes import OP_CHECK, OP_CLOSE_SESSION, OP_SYNC
 from quorum.core.tree import Directory, Tree, record_of
-from quorum.wire.protocol import OPERATIONS, OpCode, Treatment
-from quorum.wire.requests import COMMAND_DECODERS
+from quorum.core.watches import WatchTable
+from quorum.server import lookups, reads
+from quorum.server.reads import Asker
+from quorum.server.replica_view import ReplicaView
+from quorum.wire.operations import OPERATIONS, Treatment
+from quorum.wire.protocol import OpCode
+
+
+def _decoders(treatment: Treatment) -> dict[int, Callable[..., Any]]:
+    return {
+        int(op): row.decode
+        for op, row in OPERATIONS.items()
+        if row.treatment is treatment and row.decode is not None
+    }
+
 
 #: {operation: decoder} of plain writes; sync and closeSession make runs of their own
-RUN_DECODERS: Final = {op: decoder for op, decoder in COMMAND_DECODERS.items() if op != OP_SYNC}
+RUN_DECODERS: Final = _decoders(Treatment.WRITE)
+del RUN_DECODERS[OP_SYNC]
+READ_DECODERS: Final = _decoders(Treatment.READ)
 #: what becomes a run, alone or with others
-RUNS: Final = frozenset({*COMMAND_DECODERS, OP_CLOSE_SESSION})
+RUNS: Final = frozenset({*RUN_DECODERS, OP_SYNC, OP_CLOSE_SESSION})
 #: what a connection that may only read is refused
-CHANGING: Final = frozenset(
-    op for op, how in OPERATIONS.items() if how in (Treatment.WRITE, Treatment.MEMBERSHIP)
-) | {int(OpCode.CHECK)}
-#: what may wait for its answer while a write behind it goes to the log: so many units of `weight`
-AHEAD_MAX: Final = 256
-#: {operation: its weight} where that is not 1: what lists or counts may take far longer than to read a node
-_WEIGHTS: Final = {
-    int(OpCode.GET_ACL): 4,
-    int(OpCode.GET_CHILDREN): 4,
-    int(OpCode.GET_CHILDREN2): 4,
-    int(OpCode.GET_ALL_CHILDREN_NUMBER): AHEAD_MAX,
-    int(OpCode.GET_EPHEMERALS): AHEAD_MAX,
-    int(OpCode.MULTI_READ): AHEAD_MAX,
-    int(OpCode.SET_WATCHES): AHEAD_MAX,
-    int(OpCode.SET_WATCHES2): AHEAD_MAX,
+CHANGING: Final = frozenset({*RUN_DECODERS, OP_SYNC, OP_CHECK, int(OpCode.RECONFIG)})
+#: {read: what answers it with a whole frame, from its body, after arming the watch if one is due}
+ANSWERS: Final[dict[int, Callable[[ReplicaView, Asker, int, Any], bytes]]] = {
+    int(OpCode.EXISTS): reads.answer_exists,
+    int(OpCode.GET_DATA): reads.answer_get_data,
+    int(OpCode.GET_CHILDREN): reads.answer_get_children,
+    int(OpCode.GET_CHILDREN2): partial(reads.answer_get_children, with_stat=True),
+    int(OpCode.GET_ACL): lookups.answer_get_acl,
+    int(OpCode.GET_ALL_CHILDREN_NUMBER): lookups.answer_get_all_children_number,
+    int(OpCode.GET_EPHEMERALS): lookups.answer_get_ephemerals,
+    int(OpCode.WHO_AM_I): lookups.answer_who_am_i,
+    int(OpCode.MULTI_READ): lookups.answer_multi_read,
+    int(OpCode.ADD_WATCH): lookups.answer_add_watch,
+    int(OpCode.CHECK_WATCHES): partial(lookups.answer_named_watches, WatchTable.has),
+    int(OpCode.REMOVE_WATCHES): partial(lookups.answer_named_watches, WatchTable.remove),
 }
 _GET_DATA: Final = int(OpCode.GET_DATA)
 _BY_SIZE: Final = frozenset((_GET_DATA, int(OpCode.GET_CHILDREN), int(OpCode.GET_CHILDREN2)))
@@ -49,7 +67,8 @@ def weight(op: int, body: Any, tree: Tree) -> int:
         op: what is asked for. body: as decoded. tree: as it is when the request comes; it may have changed
             when the answer is due.
     """
-    units = _WEIGHTS.get(op, 1)
+    row = OPERATIONS.get(op)
+    units = 1 if row is None else row.weight
     if op not in _BY_SIZE:
         return units
     node = tree.get(body[0])

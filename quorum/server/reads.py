@@ -9,15 +9,14 @@ design, "Watches", "Ordering".
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from quorum.core import queries
-from quorum.core.codes import NO_NODE
+from quorum.core.codes import NO_NODE, QUOTA_EXCEEDED
 from quorum.core.rearm import rearm
 from quorum.core.watches import WatchCause, watch_bytes
 from quorum.server.replica_view import ReplicaView
-from quorum.wire.lookups import SetWatches2
-from quorum.wire.protocol import ErrorCode, OpCode
 from quorum.wire.replies import (
     encode_children,
     encode_data,
@@ -29,7 +28,6 @@ from quorum.wire.requests import SetWatches
 
 #: header zxid of the events that a setWatches finds out about: no single transaction is known for them
 _NO_ZXID: Final = -1
-_QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
 _DATA: Final = WatchCause.DATA
 _EXIST: Final = WatchCause.EXIST
 _CHILD: Final = WatchCause.CHILD
@@ -47,80 +45,55 @@ class Asker(Protocol):
         """Tell whether the connection may have so many more watches of so many bytes; counts a refusal."""
 
 
-def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
     """Answer getData."""
+    path, watch = asked
     machine = replica.machine
     found = queries.get_data(machine, path, asker.identities)
     if type(found) is int:
         return encode_header(xid, machine.zxid, found)
     if watch:
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_DATA, path, asker)
     data, stat = found  # type: ignore[misc]  # an int has returned
     return encode_data(xid, machine.zxid, data, stat)
 
 
-def answer_exists(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_exists(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
     """Answer exists."""
+    path, watch = asked
     machine = replica.machine
     found = queries.exists(machine, path, asker.identities)
     missing = type(found) is int
     if watch and (not missing or found == NO_NODE):
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_EXIST if missing else _DATA, path, asker)
     if isinstance(found, int):
         return encode_header(xid, machine.zxid, found)
     return encode_stat(xid, machine.zxid, found)
 
 
-def answer_get_children(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
-    """Answer getChildren."""
+def answer_get_children(
+    replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool], *, with_stat: bool = False
+) -> bytes:
+    """Answer getChildren, or getChildren2, whose answer has the Stat."""
+    path, watch = asked
     machine = replica.machine
-    found = queries.get_children(machine, path, asker.identities)
+    query: Callable[..., Any] = queries.get_children2 if with_stat else queries.get_children
+    found = query(machine, path, asker.identities)
     if isinstance(found, int):
         return encode_header(xid, machine.zxid, found)
     if watch:
         if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+            return encode_header(xid, machine.zxid, QUOTA_EXCEEDED)
         replica.watches.add(_CHILD, path, asker)
-    return encode_children(xid, machine.zxid, found)
-
-
-def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
-    """Answer getChildren2."""
-    machine = replica.machine
-    found = queries.get_children2(machine, path, asker.identities)
-    if isinstance(found, int):
-        return encode_header(xid, machine.zxid, found)
-    if watch:
-        if not asker.may_watch(1, watch_bytes(path)):
-            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
-        replica.watches.add(_CHILD, path, asker)
-    names, stat = found
+    names, stat = found if with_stat else (found, b"")
     return encode_children(xid, machine.zxid, names, stat)
 
 
-class Answerer(Protocol):
-    """A function that answers one kind of read."""
-
-    def __call__(self, replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
-        """Return the reply, after arming the watch if one is due."""
-
-
-#: {operation: who answers it}
-ANSWERS: Final[dict[int, Answerer]] = {
-    int(OpCode.EXISTS): answer_exists,
-    int(OpCode.GET_DATA): answer_get_data,
-    int(OpCode.GET_CHILDREN): answer_get_children,
-    int(OpCode.GET_CHILDREN2): answer_get_children2,
-}
-
-
-def answer_set_watches(
-    replica: ReplicaView, asker: Asker, xid: int, request: SetWatches | SetWatches2
-) -> list[bytes]:
+def answer_set_watches(replica: ReplicaView, asker: Asker, xid: int, request: SetWatches) -> list[bytes]:
     """Arm what a returning client had armed.
 
     Returns:

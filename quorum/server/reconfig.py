@@ -17,21 +17,26 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from quorum.config.address import parse_member_address
-from quorum.core.codes import BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_AUTH, OK
+from quorum.core.codes import (
+    BAD_ARGUMENTS,
+    BAD_VERSION,
+    MARSHALLING_ERROR,
+    NEW_CONFIG_NO_QUORUM,
+    NO_AUTH,
+    OK,
+    RECONFIG_IN_PROGRESS,
+)
 from quorum.core.machine import CONFIG_PATH, StateMachine, config_version
 from quorum.core.members import members_of
 from quorum.core.queries import may_write
 from quorum.errors import NoLeaderError, QuorateError, StaleConfigurationError, UnknownMemberError
 from quorum.server.replica_view import ReplicaView
-from quorum.wire.protocol import ErrorCode
 from quorum.wire.requests import Reconfig
 
 NODE_ID_MAX: Final = 255
 ANY_VERSION: Final = -1
 #: of the three texts together: far more than all servers that there can be
 TEXTS_CHARS_MAX: Final = 64 * 1024
-NEW_CONFIG_NO_QUORUM: Final = int(ErrorCode.NEW_CONFIG_NO_QUORUM)
-RECONFIG_IN_PROGRESS: Final = int(ErrorCode.RECONFIG_IN_PROGRESS)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 #: host:port:port[:role];[client host:]client port
 _SERVER: Final = re.compile(

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from quorum.core.machine import StateMachine
+from quorum.core.session_tracker import SessionTracker
 from quorum.core.watches import WatchTable
 from quorum.errors import QuorateError
-from quorum.server.sessions import SessionTracker
 
 
 class ReplicaView(Protocol):

@@ -25,15 +25,23 @@ REFUSALS_INTERVAL_MS: Final = 1000.0
 
 
 class Sheddable(Holder, Protocol):
-    """A connection, as far as it matters for who goes."""
+    """The bytes of a connection."""
 
     #: host:port of the peer
     address: str
+
+
+class Client(Protocol):
+    """A connection, as far as it matters for who goes."""
+
+    @property
+    def stream(self) -> Sheddable:
+        """Its bytes."""
+
+    #: 0 without a session
+    session_id: int
     #: when it was last heard
     last_read_ms: float
-
-    def has_session(self) -> bool:
-        """Tell whether the client has a session."""
 
 
 class ClientShedder(Budgets[Sheddable]):
@@ -43,18 +51,18 @@ class ClientShedder(Budgets[Sheddable]):
         self,
         options: ServerOptions,
         counters: Counters,
-        streams: Collection[Sheddable],
+        connections: Collection[Client],
         now_ms: Callable[[], float],
     ) -> None:
         """Watch over connections.
 
         Args:
-            options: the limits. counters: gets what is shed. streams: every connection, kept by the owner.
+            options: the limits. counters: gets what is shed. connections: all of them, kept by the owner.
             now_ms: a monotonic clock.
         """
         self._options = options
         self._counters = counters
-        self._streams = streams
+        self._connections = connections
         self.replica: ReplicaView
         super().__init__(
             ByteBudget(
@@ -76,21 +84,21 @@ class ClientShedder(Budgets[Sheddable]):
 
     def has_room(self, coming: int) -> bool:
         """Tell whether one more connection may be accepted beside so many that are coming."""
-        return self._room.is_left(len(self._streams) + coming)
+        return self._room.is_left(len(self._connections) + coming)
 
     def no_files(self) -> None:
         """The system has no file left: let the idlest connections go, and for a while no others in."""
-        for stream in self._idlest(self._room.ran_out(len(self._streams))):
+        for connection in self._idlest(self._room.ran_out(len(self._connections))):
             self._counters.connections_shed += 1
-            stream.drop()
+            connection.stream.drop()
 
-    def _idlest(self, count: int) -> list[Sheddable]:
+    def _idlest(self, count: int) -> list[Client]:
         """Return who says least: who has no session, the oldest first, then who was silent the longest."""
 
-        def idleness(stream: Sheddable) -> tuple[bool, float]:
-            return stream.has_session(), stream.last_read_ms
+        def idleness(connection: Client) -> tuple[bool, float]:
+            return connection.session_id != 0, connection.last_read_ms
 
-        return sorted(self._streams, key=idleness)[:count]
+        return sorted(self._connections, key=idleness)[:count]
 
     # -- bytes --
 
@@ -99,7 +107,7 @@ class ClientShedder(Budgets[Sheddable]):
         self._counters.connections_shed += 1
         log.warning("dropped the connection of %s: %s", holder.address, problem)
 
-    def make_room(self, asker: Sheddable, size: int) -> bool:
+    def make_room(self, asker: Client, size: int) -> bool:
         """Make room for watches of so many bytes; false if the asker had to go for it."""
         watches = self.replica.watches
         limit = self._options.watch_bytes_total_max
@@ -107,11 +115,11 @@ class ClientShedder(Budgets[Sheddable]):
             fattest = watches.fattest()
             wanted = watches.bytes_of(asker) + size
             if fattest is None or fattest is asker or watches.bytes_of(fattest) < wanted:
-                self.drop(asker, wanted, "bytes of watches", "watch_bytes_total_max", limit)
+                self.drop(asker.stream, wanted, "bytes of watches", "watch_bytes_total_max", limit)
                 watches.remove_watcher(asker)
                 return False
             held = watches.bytes_of(fattest)
-            self.drop(fattest, held, "bytes of watches", "watch_bytes_total_max", limit)
+            self.drop(fattest.stream, held, "bytes of watches", "watch_bytes_total_max", limit)
             watches.remove_watcher(fattest)
         return True
 

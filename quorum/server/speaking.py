@@ -9,57 +9,55 @@ Source: zookeeper design, "Access"; NIOServerCnxn.checkFourLetterWord of ZooKeep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from collections.abc import Iterator
+from typing import Final
 
-from quorum.server.stream import ClientStream, Phase, StreamHost
+from quorum.core.results import RunOutcome
+from quorum.server.client import ClientConnection, Host
+from quorum.server.phases import Move, Phase
 
 #: how long the loop is kept by one slice, and how much one slice writes
 SLICE_MS_MAX: Final = 2.0
 SLICE_BYTES_MAX: Final = 64 * 1024
 
 
-class SpeakingHost(StreamHost, Protocol):
-    """What all connections share, as one sees it that may have asked a word."""
+class Speech:
+    """The answer to the word that a connection asked, which is its last request."""
 
-    def now_ms(self) -> float:
-        """The monotonic clock."""
+    def __init__(self, host: Host, connection: ClientConnection, word: str) -> None:
+        """Ask the host for the answer; nothing is read any more."""
+        self._host = host
+        self._connection = connection
+        self._pieces: Iterator[str] | None = None
+        connection.move(Move.WORD_ASKED)
+        connection.read_with(self)
+        host.expect(connection)
+        host.answer_word(word, self._begin)
 
-    def answer_word(self, word: str, speak: Callable[[Iterator[str]], None]) -> None:
-        """Hand the answer to a four-letter word over, now or later."""
+    def take(self, data: bytes) -> None:
+        """Read nothing."""
 
-    def speak_soon(self, stream: SpeakingStream) -> None:
-        """Call `stream.speak` in a later turn; one stream a turn."""
+    def deliver(self, outcome: RunOutcome) -> None:
+        """Nothing was submitted."""
 
+    def forget(self) -> None:
+        """The peer is gone."""
+        self._pieces = None
 
-class SpeakingStream(ClientStream):
-    """A client connection that may have asked a word, which is its last request then."""
+    def proceed(self) -> None:
+        """Go on: the peer has read."""
+        self._host.turn.speak_soon(self._connection, self.speak)
 
-    _host: SpeakingHost
-
-    def __init__(self, host: SpeakingHost) -> None:
-        super().__init__(host)
-        #: whether the answer to a word is under way, or awaited
-        self._speaking = False
-        #: the pieces that are left of it
-        self._pieces: Iterator[str] = iter(())
-
-    def _ask_word(self, word: str) -> None:
-        """Ask the host for the answer; nothing else is read any more."""
-        self._speaking = True
-        self.finish()
-        self._host.answer_word(word, self.begin_to_speak)
-
-    def begin_to_speak(self, pieces: Iterator[str]) -> None:
-        """Take the answer; it is written from now on."""
+    def _begin(self, pieces: Iterator[str]) -> None:
         self._pieces = pieces
         self.speak()
 
     def speak(self) -> None:
         """Write one slice of the answer, if the peer reads; close after the last."""
-        if not self._speaking or self._blocked or self.phase is Phase.CLOSED:
+        host, connection = self._host, self._connection
+        stream = connection.stream
+        if self._pieces is None or stream.blocked or connection.phase is not Phase.SPEAKING:
             return
-        host = self._host
         until_ms = host.now_ms() + SLICE_MS_MAX
         written: list[bytes] = []
         size = 0
@@ -68,35 +66,11 @@ class SpeakingStream(ClientStream):
             size += len(written[-1])
             if size >= SLICE_BYTES_MAX or host.now_ms() >= until_ms:
                 # Whoever reads may take longer than a connection that is closed without a word.
-                host.finishing(self)
-                host.speak_soon(self)
+                host.expect(connection)
+                host.turn.speak_soon(connection, self.speak)
                 break
         else:
-            self._speaking = False
+            connection.finish()
         if size:
-            self._queue(b"".join(written))
-        self.settle()
-
-    def eof_received(self) -> bool:
-        """Tell whether the connection stays open for an answer: netcat says a word, ends its side and reads
-        (called by the event loop)."""
-        return self._speaking
-
-    def resume_writing(self) -> None:
-        """The peer has read (called by the event loop)."""
-        super().resume_writing()
-        if self._speaking:
-            self._host.speak_soon(self)
-
-    def close(self) -> None:
-        """Close the transport after what is queued, and after the whole answer to a word."""
-        if self._speaking:
-            self.flush()
-        else:
-            super().close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget everything (called by the event loop)."""
-        self._speaking = False
-        self._pieces = iter(())
-        super().connection_lost(exc)
+            stream.queue(b"".join(written))
+        stream.settle()

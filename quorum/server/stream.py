@@ -1,16 +1,9 @@
-"""The byte side of a client connection: received pieces put together, queued frames written, both within
-bounds.
+"""The bytes of a client connection: received pieces put together, queued frames written, both within bounds.
 
 Knows lengths and buffers, nothing of requests. What is queued leaves in one write per turn of the event
-loop. A peer that does not read its replies is not read either; one that lets more than outbound_bytes_max
-pile up is dropped, never skipped. What all connections hold together is bounded by shedding.py. Soft state
-only.
-
-Each layer of a connection (this one, speaking.py, greeting.py) names what it needs of the part that all share
-as a protocol of its own: so it knows neither the listener nor the layers above it.
-
-Life: GREETING (nothing yet) → BINDING (the handshake is in the log) → OPEN → LEAVING (the last request was
-read) → FINISHED (what is queued still leaves) → CLOSED; any may be followed by FINISHED or CLOSED.
+loop; `Turn` keeps what a turn leaves to be done. A peer that does not read its replies is not read either;
+one that lets more than outbound_bytes_max pile up is dropped, never skipped. What all connections hold
+together is bounded by shedding.py. Soft state only.
 """
 
 from __future__ import annotations
@@ -18,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from abc import ABC, abstractmethod
-from enum import Enum
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, cast
 
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
+from quorum.server.phases import Phase
 from quorum.server.shedding import ClientShedder
 
 log = logging.getLogger("quorate.server")
@@ -32,23 +26,110 @@ log = logging.getLogger("quorate.server")
 #: unsent bytes above which a peer is not read, and below which it is read again
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 WRITE_LOW_WATER_BYTES: Final = 256 * 1024
-
-
-class Phase(Enum):
-    """Where a connection is in its life."""
-
-    GREETING = "greeting"
-    BINDING = "binding"
-    OPEN = "open"
-    LEAVING = "leaving"
-    FINISHED = "finished"
-    CLOSED = "closed"
-
-
-# Members of an enum cost a look-up each; these stand on the path of every request.
-OPEN: Final = Phase.OPEN
 _FINISHED: Final = Phase.FINISHED
 _CLOSED: Final = Phase.CLOSED
+
+
+class Owner(Protocol):
+    """The connection that the bytes belong to."""
+
+    phase: Phase
+
+    def opened(self) -> bool:
+        """Begin; false if it must not."""
+
+    def took_bytes(self) -> None:
+        """The peer is there, although its requests and pings are not read."""
+
+    def proceed(self) -> None:
+        """Read on, if that is allowed again."""
+
+    def finish(self) -> None:
+        """Close when what is queued has left."""
+
+    def lost(self) -> None:
+        """Nothing that is awaited can be answered."""
+
+
+class Turn:
+    """The turn that is under way."""
+
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], now_ms: Callable[[], float]
+    ) -> None:
+        """Begin with nothing to do; `call_soon` runs a function in a later turn."""
+        #: with something queued
+        self.dirty: dict[ClientStream, None] = {}
+        #: to be closed at the end of the turn
+        self.closing: dict[ClientStream, None] = {}
+        #: connections that may read on at the end of the turn
+        self.resuming: dict[Owner, None] = {}
+        #: connections that wait until the node is no longer saturated
+        self.held: dict[Owner, None] = {}
+        self._proceeding: set[Owner] = set()
+        #: {connection with a long answer: what writes its next piece}, the next one first
+        self._speaking: dict[Owner, Callable[[], None]] = {}
+        self.call_soon = call_soon
+        self._now_ms = now_ms
+        self._began_ms: float | None = None
+
+    def ms(self) -> float:
+        """The clock at the first outcome of this turn."""
+        if self._began_ms is None:
+            self._began_ms = self._now_ms()
+        return self._began_ms
+
+    def proceed_soon(self, connection: Owner) -> None:
+        """Let a connection read on in a later turn, once however often this was asked for until then."""
+        if connection not in self._proceeding:
+            self._proceeding.add(connection)
+            self.call_soon(partial(self._proceed, connection))
+
+    def _proceed(self, connection: Owner) -> None:
+        self._proceeding.discard(connection)
+        connection.proceed()
+
+    def speak_soon(self, connection: Owner, speak: Callable[[], None]) -> None:
+        """Let a connection write on in a later turn: one a turn, by the order in which they ask."""
+        if not self._speaking:
+            self.call_soon(self._speak)
+        self._speaking.setdefault(connection, speak)
+
+    def _speak(self) -> None:
+        if self._speaking:
+            connection = next(iter(self._speaking))
+            speak = self._speaking.pop(connection)
+            if self._speaking:
+                self.call_soon(self._speak)
+            speak()
+
+    def end(self, saturated: Callable[[], bool]) -> None:
+        """Read on where that is possible again, write what is queued, close what is finished."""
+        self._began_ms = None
+        if self.held and not saturated():
+            self.resuming.update(self.held)
+            self.held.clear()
+        if self.resuming:
+            resuming = list(self.resuming)
+            self.resuming.clear()
+            for connection in resuming:
+                connection.proceed()
+        for stream in self.dirty:
+            stream.flush()
+        self.dirty.clear()
+        if self.closing:
+            # A reply that leaves may cost others their connections.
+            closing = list(self.closing)
+            self.closing.clear()
+            for stream in closing:
+                stream.close()
+
+    def forget(self, connection: Owner, stream: ClientStream) -> None:
+        """A connection is gone."""
+        for waiting in (self.resuming, self.held, self._speaking):
+            waiting.pop(connection, None)
+        for written in (self.dirty, self.closing):
+            written.pop(stream, None)
 
 
 class StreamHost(Protocol):
@@ -58,69 +139,46 @@ class StreamHost(Protocol):
     counters: Counters
     #: the bounds of all connections together
     shedder: ClientShedder
-    #: connections with something queued
-    dirty: dict[ClientStream, None]
-    #: {connection whose peer does not keep up with what it is sent: bytes that waited when last looked at}
+    turn: Turn
+    #: {byte side whose peer does not keep up with what it is sent: bytes that waited when last looked at}
     blocked: dict[ClientStream, int]
 
-    def proceed_soon(self, stream: ClientStream) -> None:
-        """Call `stream.proceed` in a later turn, once however often this was asked for until then."""
 
-    def opened(self, stream: ClientStream) -> bool:
-        """Register a connection; false if its address has too many."""
+class ClientStream(asyncio.Protocol):
+    """The bytes of a client connection."""
 
-    def finishing(self, stream: ClientStream) -> None:
-        """Learn that a connection is to be closed at the end of the turn."""
+    #: reads what came; what cannot be read yet is handed back to `keep`
+    reader: Callable[[bytes], None]
 
-    def closed(self, stream: ClientStream) -> None:
-        """Learn that a connection is gone."""
-
-
-class ClientStream(asyncio.Protocol, ABC):
-    """A client connection without its requests."""
-
-    def __init__(self, host: StreamHost) -> None:
+    def __init__(self, host: StreamHost, owner: Owner) -> None:
         self._host = host
+        self._owner = owner
         self._transport: asyncio.Transport | None = None
-        self.phase = Phase.GREETING
         #: host:port of the peer, for logs and words
         self.address = "?"
         #: its host alone, by which connections are counted
         self.host_name = "?"
         self.packets_sent = 0
-        #: when it was last heard
-        self.last_read_ms = 0.0
         #: the beginning of a frame, or whole frames while stalled
         self._received = bytearray()
         #: bytes that `_received` must hold before there is something to do
         self._needed = 0
-        self._out: list[bytes] = []
-        #: bytes of the replies to reads in `_out`
-        self._out_bytes = 0
+        #: whole frames that wait for a change of members
+        self.behind = bytearray()
+        #: queued frames
+        self.out: list[bytes] = []
+        #: bytes of the replies to reads and of the events in `out`
+        self.out_bytes = 0
         #: true while whole frames may lie in `_received`: too much is outstanding, or this turn wrote enough
-        self._stalled = False
+        self.stalled = False
         #: true while the peer does not read
-        self._blocked = False
+        self.blocked = False
         self._paused = False
 
     @property
     def reading(self) -> bool:
         """Whether the peer's bytes are taken now."""
         return not self._paused
-
-    # -- the owner's part --
-
-    @abstractmethod
-    def take(self, data: bytes) -> None:
-        """Read what came; what cannot be read yet is handed back to `_keep`."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """The connection is gone: nothing that is awaited can be answered."""
-
-    @abstractmethod
-    def has_session(self) -> bool:
-        """Tell whether the client has a session."""
 
     # -- the transport's calls --
 
@@ -138,16 +196,15 @@ class ClientStream(asyncio.Protocol, ABC):
         if bare is not None and bare.family in (socket.AF_INET, socket.AF_INET6):
             bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES)
-        if not self._host.opened(self):
-            self.phase = _FINISHED
+        if not self._owner.opened():
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes (called by the event loop)."""
         received = self._received
-        if received or self._stalled:
+        if received or self.stalled:
             received += data
-            if len(received) < self._needed or self._stalled:
+            if len(received) < self._needed or self.stalled:
                 # A long frame is put together once, not again with each piece.
                 self._note_received()
                 self._host.shedder.settle()
@@ -155,50 +212,45 @@ class ClientStream(asyncio.Protocol, ABC):
             data = bytes(received)
             received.clear()
             self._note_received()
-        self.take(data)
+        self.reader(data)
         self.settle()
 
     def eof_received(self) -> bool:
-        """The peer will send no more, and so nobody is left to answer (called by the event loop)."""
-        return False
+        """Tell whether the connection stays open for an answer: netcat says a word, ends its side and reads
+        (called by the event loop)."""
+        return self._owner.phase is Phase.SPEAKING
 
     def pause_writing(self) -> None:
         """The peer does not read: do not let it ask for more (called by the event loop)."""
-        self._blocked = True
+        self.blocked = True
         self._host.blocked[self] = 0
-        self._update_reading()
+        self.update_reading()
 
     def resume_writing(self) -> None:
         """The peer has read (called by the event loop)."""
-        self._blocked = False
+        self.blocked = False
         self._host.blocked.pop(self, None)
-        self._took_bytes()
-        self._update_reading()
-        if self._stalled:
-            self._host.proceed_soon(self)
+        self._owner.took_bytes()
+        self.update_reading()
+        self._host.turn.proceed_soon(self._owner)
 
     def look_at_unsent(self) -> None:
         """See whether a peer that is not read for now has taken some of what waits since the last look."""
         if self._transport is not None:
             waiting = self._transport.get_write_buffer_size()
             if waiting < self._host.blocked[self]:
-                self._took_bytes()
+                self._owner.took_bytes()
             self._host.blocked[self] = waiting
-
-    def _took_bytes(self) -> None:
-        """The peer is there, although its requests and pings are not read."""
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- why it ended changes nothing
         """Forget everything (called by the event loop)."""
-        self.phase = _CLOSED
         self._received = bytearray()
-        self._out.clear()
-        self.forget()
-        self._host.closed(self)
+        self.out.clear()
+        self._owner.lost()
 
     # -- reading --
 
-    def _keep(self, data: bytes, position: int, needed: int) -> None:
+    def keep(self, data: bytes, position: int, needed: int) -> None:
         """Keep what cannot be read yet.
 
         Args:
@@ -209,31 +261,37 @@ class ClientStream(asyncio.Protocol, ABC):
         self._received += data[position:]
         self._needed = needed
         self._note_received()
+        self.update_reading()
+
+    def stall(self, data: bytes, position: int) -> None:
+        """Keep what is not read for now, and read no more until `take_kept`."""
+        self.stalled = True
+        self.keep(data, position, 0)
+
+    def take_kept(self) -> bytes:
+        """Take what was kept while stalled."""
+        self.stalled = False
+        data = bytes(self._received)
+        self._received.clear()
+        self._note_received()
+        return data
+
+    def end_change(self) -> None:
+        """Put what waited for a change of members before what came behind it, to be taken by `take_kept`."""
+        self._received[:0] = self.behind
+        self.behind.clear()
+        self._note_received()
+        self.stalled = True
 
     def _note_received(self) -> None:
-        self._host.shedder.received.note(self, self._received_bytes())
+        self._host.shedder.received.note(self, len(self._received) + len(self.behind))
 
-    def _received_bytes(self) -> int:
-        """Return how many bytes wait to be taken apart."""
-        return len(self._received)
-
-    def proceed(self) -> None:
-        """Read on, if that is allowed again."""
-        if self.phase is OPEN and self._stalled and not self._blocked:
-            self._stalled = False
-            data = bytes(self._received)
-            self._received.clear()
-            self._note_received()
-            self.take(data)
-            self._update_reading()
-            self.settle()
-
-    def _update_reading(self) -> None:
+    def update_reading(self) -> None:
         """Pause or resume the transport as this connection's state asks."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        wanted = self.phase is not Phase.BINDING and not self._stalled and not self._blocked
+        wanted = not self.stalled and not self.blocked
         if wanted and self._paused:
             self._paused = False
             transport.resume_reading()
@@ -243,30 +301,22 @@ class ClientStream(asyncio.Protocol, ABC):
 
     # -- writing --
 
-    def enqueue(self, frame: bytes) -> None:
-        """Queue a frame; it leaves at the end of the turn."""
-        if not self._out:
-            self._host.dirty[self] = None
-        self._out.append(frame)
-
-    def _queue(self, frame: bytes) -> None:
-        """Queue the reply to a read, which may be large."""
-        if not self._out:
-            self._host.dirty[self] = None
-        self._out.append(frame)
-        self._out_bytes += len(frame)
-        if self._out_bytes > self._host.options.outbound_bytes_max:
-            self._overflow(self._out_bytes)
+    def queue(self, frame: bytes) -> None:
+        """Queue the reply to a read, which may be large, or an event; it leaves at the end of the turn."""
+        if not self.out:
+            self._host.turn.dirty[self] = None
+        self.out.append(frame)
+        self.out_bytes += len(frame)
+        if self.out_bytes > self._host.options.outbound_bytes_max:
+            self._overflow(self.out_bytes)
 
     def flush(self) -> None:
         """Write everything that is queued."""
-        out = self._out
+        out = self.out
         if not out:
             return
         transport = self._transport
-        if self._out_bytes > WRITE_HIGH_WATER_BYTES and not self._host.shedder.may_write(
-            self, self._out_bytes
-        ):
+        if self.out_bytes > WRITE_HIGH_WATER_BYTES and not self._host.shedder.may_write(self, self.out_bytes):
             return
         if transport is not None and not transport.is_closing():
             count = len(out)
@@ -276,24 +326,18 @@ class ClientStream(asyncio.Protocol, ABC):
             waiting = transport.get_write_buffer_size()
             if waiting > UNREAD_NOTED_BYTES_MIN:
                 self._host.shedder.unread.note(self, waiting)
-                if self._blocked and waiting > self._host.options.outbound_bytes_max:
+                if self.blocked and waiting > self._host.options.outbound_bytes_max:
                     self._overflow(waiting)
         out.clear()
-        self._out_bytes = 0
+        self.out_bytes = 0
 
     def settle(self) -> None:
         """End a turn that belonged to this connection alone."""
-        self._host.dirty.pop(self, None)
+        self._host.turn.dirty.pop(self, None)
         self.flush()
         self._host.shedder.settle()
-        if self.phase is _FINISHED:
+        if self._owner.phase is _FINISHED:
             self.close()
-
-    def finish(self) -> None:
-        """Take no more requests, and close when what is queued has left: at the end of the turn."""
-        if self.phase is not _FINISHED and self.phase is not _CLOSED:
-            self.phase = _FINISHED
-            self._host.finishing(self)
 
     def close(self) -> None:
         """Close the transport after what is queued."""
@@ -309,7 +353,7 @@ class ClientStream(asyncio.Protocol, ABC):
     def unsent_bytes(self) -> int:
         """Return what the peer has not taken, if that is worth counting."""
         transport = self._transport
-        if transport is None or self.phase is _CLOSED:
+        if transport is None or self._owner.phase is _CLOSED:
             return 0
         # Also of a connection that closes: what it was sent stays until its peer has read or the time is up.
         waiting = transport.get_write_buffer_size()
@@ -317,15 +361,16 @@ class ClientStream(asyncio.Protocol, ABC):
 
     def drop(self) -> None:
         """End the connection at once, with all that it has not sent and not read."""
-        self._out.clear()
-        self._out_bytes = 0
+        self.out.clear()
+        self.out_bytes = 0
         self._received.clear()
-        self.finish()
+        self.behind.clear()
+        self._owner.finish()
         self.abort()
 
     def _overflow(self, waiting_bytes: int) -> None:
         """Drop a peer that does not read: it must not cost memory without end, and may not miss a frame."""
-        if self.phase is _CLOSED or self._transport is None or self._transport.is_closing():
+        if self._owner.phase is _CLOSED or self._transport is None or self._transport.is_closing():
             return
         host = self._host
         host.counters.overflows += 1

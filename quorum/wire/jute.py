@@ -23,6 +23,9 @@ LONG: Final = Struct(">q")
 BOOLEAN: Final = Struct(">?")
 STAT: Final = Struct(">qqqqiiiqiiq")
 STAT_BYTES: Final = 68
+#: What stands before each operation of a multi, and behind the last one.
+MULTI_HEADER: Final = Struct(">i?i")
+MULTI_END: Final = MULTI_HEADER.pack(-1, True, -1)
 
 #: One entry of an access list: [permission bits, scheme, id].
 AclEntry = list[int | str]
@@ -123,11 +126,7 @@ class JuteReader:
         return None if raw is None else raw.decode("utf-8", "replace")
 
     def path_or_null(self, field: str) -> str | None:
-        """Read a path of a node, valid or not; null is None.
-
-        Raises:
-            PathTooLongError: it is longer than any path.
-        """
+        """Read a path of a node, valid or not; null is None."""
         raw = self.buffer(field)
         if raw is None:
             return None
@@ -145,11 +144,7 @@ class JuteReader:
         return path
 
     def count(self, field: str, element_bytes_min: int) -> int:
-        """Read the length of a vector; null is 0.
-
-        Raises:
-            WireError: the frame cannot hold as many elements, each at least element_bytes_min long.
-        """
+        """Read the length of a vector; null is 0."""
         count = self._fixed(INT, field)
         elements_max = self.remaining // element_bytes_min
         if count < -1 or count > elements_max:
@@ -204,11 +199,7 @@ def buffer_bytes(value: bytes | None) -> bytes:
 
 
 def string_bytes(text: str) -> bytes:
-    """Encode text as UTF-8 with its length.
-
-    Raises:
-        WireError: the text holds a lone surrogate, which UTF-8 has no bytes for.
-    """
+    """Encode text as UTF-8 with its length."""
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:

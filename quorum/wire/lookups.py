@@ -1,5 +1,5 @@
 """Requests that only look or watch, beside the four reads of requests.py: getACL, getEphemerals,
-getAllChildrenNumber, whoAmI, multiRead, addWatch, checkWatches, removeWatches, setWatches2.
+getAllChildrenNumber, whoAmI, multiRead, addWatch, checkWatches, removeWatches.
 
 The server decodes them, the client encodes them; none changes a node. Decoders take the whole received chunk
 and the bounds of one body, as in requests.py.
@@ -9,13 +9,11 @@ Source: zookeeper.jute, MultiOperationRecord, ZooDefs.AddWatchModes, Watcher.Wat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final, NamedTuple
 
-from quorum.core.codes import INT32_MAX
-from quorum.wire.jute import INT, LONG, Buffer, JuteReader, string_bytes, strings_bytes
-from quorum.wire.protocol import XID_SET_WATCHES, OpCode
-from quorum.wire.requests import REQUEST_HEAD, REQUEST_HEADER_BYTES, SetWatches, read_paths
+from quorum.wire.jute import INT, MULTI_END, MULTI_HEADER, Buffer, JuteReader, string_bytes
+from quorum.wire.protocol import OpCode
+from quorum.wire.requests import frame
 
 #: modes of addWatch
 ADD_PERSISTENT: Final = 0
@@ -24,8 +22,6 @@ ADD_RECURSIVE: Final = 1
 #: reads of one multiRead: so many keep the loop for some tens of milliseconds
 MULTI_READ_READS_MAX: Final = 10_000
 
-_MULTI_HEADER: Final = Struct(">i?i")
-_MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _GET_DATA: Final = int(OpCode.GET_DATA)
 _GET_CHILDREN: Final = int(OpCode.GET_CHILDREN)
 
@@ -38,27 +34,12 @@ class WatchRequest(NamedTuple):
     code: int
 
 
-class SetWatches2(NamedTuple):
-    """What a client had armed before it reconnected, with the persistent watches."""
-
-    relative_zxid: int
-    data: list[str]
-    exist: list[str]
-    child: list[str]
-    persistent: list[str]
-    recursive: list[str]
-
-
 def decode_nothing(buffer: Buffer, start: int, end: int) -> None:
     """Decode the body of whoAmI, which has none."""
 
 
 def decode_looked_at(buffer: Buffer, start: int, end: int) -> str:
-    """Decode the body of getACL or getAllChildrenNumber: a path.
-
-    Raises:
-        WireError: it cannot be decoded; the same holds for every decoder below.
-    """
+    """Decode the body of getACL or getAllChildrenNumber: a path."""
     return JuteReader(buffer, start, end, "path request").path("path")
 
 
@@ -72,15 +53,6 @@ def decode_watch_request(buffer: Buffer, start: int, end: int) -> WatchRequest:
     stands for an empty one."""
     reader = JuteReader(buffer, start, end, "watch request")
     return WatchRequest(reader.path_or_null("path") or "", reader.int32("type"))
-
-
-def decode_set_watches2(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches2:
-    """Decode the body of setWatches2, which may name so many paths; see `decode_set_watches`."""
-    reader = JuteReader(buffer, start, end, "setWatches2")
-    relative_zxid = reader.int64("relativeZxid")
-    persistent = ("persistentWatches", "persistentRecursiveWatches")
-    fields = ("dataWatches", "existWatches", "childWatches", *persistent)
-    return SetWatches2(relative_zxid, *read_paths(reader, fields, paths_max))
 
 
 def decode_multi_read(buffer: Buffer, start: int, end: int) -> list[tuple[int, str]] | None:
@@ -107,23 +79,19 @@ def decode_multi_read(buffer: Buffer, start: int, end: int) -> list[tuple[int, s
             return reads
 
 
-def _frame(xid: int, op: int, body: bytes) -> bytes:
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, op) + body
-
-
 def encode_looked_at(xid: int, op: int, path: str) -> bytes:
     """Encode getACL, getAllChildrenNumber or getEphemerals as a whole frame, with its length."""
-    return _frame(xid, op, string_bytes(path))
+    return frame(xid, op, string_bytes(path))
 
 
 def encode_who_am_i(xid: int) -> bytes:
     """Encode whoAmI as a whole frame, with its length."""
-    return _frame(xid, OpCode.WHO_AM_I, b"")
+    return frame(xid, OpCode.WHO_AM_I, b"")
 
 
 def encode_watch_request(xid: int, op: int, path: str, code: int) -> bytes:
     """Encode addWatch, checkWatches or removeWatches as a whole frame, with its length."""
-    return _frame(xid, op, string_bytes(path) + INT.pack(code))
+    return frame(xid, op, string_bytes(path) + INT.pack(code))
 
 
 def encode_multi_read(xid: int, reads: Sequence[tuple[int, str]]) -> bytes:
@@ -133,17 +101,5 @@ def encode_multi_read(xid: int, reads: Sequence[tuple[int, str]]) -> bytes:
         xid: of the request.
         reads: (getData or getChildren, path) in order.
     """
-    parts = [_MULTI_HEADER.pack(op, False, -1) + string_bytes(path) + b"\0" for op, path in reads]
-    return _frame(xid, OpCode.MULTI_READ, b"".join((*parts, _MULTI_END)))
-
-
-def encode_set_watches2(request: SetWatches2, xid: int = XID_SET_WATCHES) -> bytes:
-    """Encode setWatches2 as a whole frame, with its length."""
-    body = b"".join((LONG.pack(request.relative_zxid), *map(strings_bytes, request[1:])))
-    return _frame(xid, OpCode.SET_WATCHES2, body)
-
-
-def watches_of(request: SetWatches | SetWatches2) -> int:
-    """Return how many watches a setWatches of either kind asks for; a persistent one counts as two."""
-    persistent = len(request.persistent) if isinstance(request, SetWatches2) else 0
-    return sum(map(len, request[1:])) + persistent
+    parts = [MULTI_HEADER.pack(op, False, -1) + string_bytes(path) + b"\0" for op, path in reads]
+    return frame(xid, OpCode.MULTI_READ, b"".join((*parts, MULTI_END)))

@@ -1,14 +1,12 @@
-"""The numbers of ZooKeeper's client protocol: operations, errors, events, states and reserved xids.
+"""The numbers of ZooKeeper's client protocol: operations, events, states and reserved xids.
 
-One table, `OPERATIONS`, says for every operation of ZooKeeper 3.9 how a server treats it; an operation that a
-later version of this server learns already has its row. What an error code means to a caller stands in
-`quorum.errors.CODES`, not here.
-Source: ZooDefs.OpCode, Watcher.Event and KeeperException.Code of ZooKeeper 3.9.
+What is done with an operation, operations.py says; what an error code means, `quorum.errors.CODES`.
+Source: ZooDefs.OpCode and Watcher.Event of ZooKeeper 3.9.
 """
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Final
 
 
@@ -48,94 +46,6 @@ class OpCode(IntEnum):
     CREATE_SESSION = -10
     CLOSE_SESSION = -11
     ERROR = -1
-
-
-class Treatment(Enum):
-    """What a server does with an operation."""
-
-    #: Becomes a command of the log and waits for its outcome.
-    WRITE = "write"
-    #: Is answered from this node's state, in the order of the connection.
-    READ = "read"
-    #: Concerns the connection or the session alone.
-    SESSION = "session"
-    #: Becomes a change of the cluster's members and waits for its outcome.
-    MEMBERSHIP = "membership"
-    #: Is answered with UNIMPLEMENTED (-6), and the connection ends: not served, or never alone.
-    REFUSED = "refused"
-
-
-#: {operation: treatment}; whatever is missing is unknown to ZooKeeper as well, and refused.
-OPERATIONS: Final[dict[int, Treatment]] = {
-    OpCode.CREATE: Treatment.WRITE,
-    OpCode.DELETE: Treatment.WRITE,
-    OpCode.EXISTS: Treatment.READ,
-    OpCode.GET_DATA: Treatment.READ,
-    OpCode.SET_DATA: Treatment.WRITE,
-    OpCode.GET_ACL: Treatment.READ,
-    OpCode.SET_ACL: Treatment.WRITE,
-    OpCode.GET_CHILDREN: Treatment.READ,
-    OpCode.SYNC: Treatment.WRITE,
-    OpCode.PING: Treatment.SESSION,
-    OpCode.GET_CHILDREN2: Treatment.READ,
-    OpCode.CHECK: Treatment.REFUSED,  # only inside a multi, as in ZooKeeper 3.9
-    OpCode.MULTI: Treatment.WRITE,
-    OpCode.CREATE2: Treatment.WRITE,
-    OpCode.RECONFIG: Treatment.MEMBERSHIP,
-    OpCode.CHECK_WATCHES: Treatment.READ,
-    OpCode.REMOVE_WATCHES: Treatment.READ,
-    OpCode.CREATE_CONTAINER: Treatment.WRITE,
-    OpCode.DELETE_CONTAINER: Treatment.REFUSED,  # only the log deletes them, when they are due
-    OpCode.CREATE_TTL: Treatment.WRITE,
-    OpCode.MULTI_READ: Treatment.READ,
-    OpCode.AUTH: Treatment.SESSION,
-    OpCode.SET_WATCHES: Treatment.SESSION,
-    OpCode.SASL: Treatment.REFUSED,
-    OpCode.GET_EPHEMERALS: Treatment.READ,
-    OpCode.GET_ALL_CHILDREN_NUMBER: Treatment.READ,
-    OpCode.SET_WATCHES2: Treatment.SESSION,
-    OpCode.ADD_WATCH: Treatment.READ,
-    OpCode.WHO_AM_I: Treatment.READ,
-    OpCode.CREATE_SESSION: Treatment.REFUSED,  # a handshake makes sessions, a request never does
-    OpCode.CLOSE_SESSION: Treatment.SESSION,
-}
-
-
-class ErrorCode(IntEnum):
-    """KeeperException.Code."""
-
-    OK = 0
-    SYSTEM_ERROR = -1
-    RUNTIME_INCONSISTENCY = -2
-    DATA_INCONSISTENCY = -3
-    CONNECTION_LOSS = -4
-    MARSHALLING_ERROR = -5
-    UNIMPLEMENTED = -6
-    OPERATION_TIMEOUT = -7
-    BAD_ARGUMENTS = -8
-    UNKNOWN_SESSION = -12
-    NEW_CONFIG_NO_QUORUM = -13
-    RECONFIG_IN_PROGRESS = -14
-    API_ERROR = -100
-    NO_NODE = -101
-    NO_AUTH = -102
-    BAD_VERSION = -103
-    NO_CHILDREN_FOR_EPHEMERALS = -108
-    NODE_EXISTS = -110
-    NOT_EMPTY = -111
-    SESSION_EXPIRED = -112
-    INVALID_CALLBACK = -113
-    INVALID_ACL = -114
-    AUTH_FAILED = -115
-    SESSION_MOVED = -118
-    NOT_READ_ONLY = -119
-    EPHEMERAL_ON_LOCAL_SESSION = -120
-    NO_WATCHER = -121
-    REQUEST_TIMEOUT = -122
-    RECONFIG_DISABLED = -123
-    SESSION_CLOSED_REQUIRE_SASL_AUTH = -124
-    QUOTA_EXCEEDED = -125
-    THROTTLED_OP = -127
 
 
 class EventType(IntEnum):

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 from quorum.wire.errors import WireError
 from quorum.wire.jute import (
     INT,
+    MULTI_END,
+    MULTI_HEADER,
     Buffer,
     JuteReader,
     Stat,
@@ -33,8 +35,6 @@ _head: Final = REPLY_HEAD.pack
 _STAT_REPLY_BYTES: Final = REPLY_HEADER_BYTES + 68
 _TEXT_HEAD: Final = Struct(">iiqii").pack  # the head, then the length of what follows
 _EVENT_HEAD: Final = Struct(">iiqiiii").pack
-_MULTI_HEADER: Final = Struct(">i?i")
-_MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _CONNECT: Final = Struct(">iiq")
 
 _CREATE: Final = int(OpCode.CREATE)
@@ -105,6 +105,10 @@ def encode_header(xid: int, zxid: int, err: int) -> bytes:
     return _head(REPLY_HEADER_BYTES, xid, zxid, err)
 
 
+def _frame(xid: int, zxid: int, body: bytes) -> bytes:
+    return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
+
+
 def encode_stat(xid: int, zxid: int, stat: bytes) -> bytes:
     """Encode the reply to setData or exists."""
     return _head(_STAT_REPLY_BYTES, xid, zxid, 0) + stat
@@ -139,8 +143,7 @@ def encode_data(xid: int, zxid: int, data: bytes | None, stat: bytes) -> bytes:
 
 def encode_children(xid: int, zxid: int, names: Sequence[str], stat: bytes = b"") -> bytes:
     """Encode the reply to getChildren or getEphemerals, or to getChildren2 if a Stat is given."""
-    body = strings_bytes(names) + stat
-    return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
+    return _frame(xid, zxid, strings_bytes(names) + stat)
 
 
 def encode_multi(xid: int, zxid: int, results: Sequence[tuple[int, int, Any]]) -> bytes:
@@ -156,37 +159,36 @@ def encode_multi(xid: int, zxid: int, results: Sequence[tuple[int, int, Any]]) -
     parts: list[bytes] = [b""]
     for op, err, value in results:
         if op == _ERROR or err:
-            parts.append(_MULTI_HEADER.pack(_ERROR, False, err) + INT.pack(err))
+            parts.append(MULTI_HEADER.pack(_ERROR, False, err) + INT.pack(err))
         elif op == _SET_DATA:
-            parts.append(_MULTI_HEADER.pack(op, False, 0) + value)
+            parts.append(MULTI_HEADER.pack(op, False, 0) + value)
         elif op == _CREATE:
-            parts.append(_MULTI_HEADER.pack(op, False, 0) + string_bytes(value))
+            parts.append(MULTI_HEADER.pack(op, False, 0) + string_bytes(value))
         elif op == _CREATE2:
             path, stat = value
-            parts.append(_MULTI_HEADER.pack(op, False, 0) + string_bytes(path) + stat)
+            parts.append(MULTI_HEADER.pack(op, False, 0) + string_bytes(path) + stat)
         else:
-            parts.append(_MULTI_HEADER.pack(op, False, 0))
-    parts.append(_MULTI_END)
+            parts.append(MULTI_HEADER.pack(op, False, 0))
+    parts.append(MULTI_END)
     parts[0] = _head(REPLY_HEADER_BYTES + sum(map(len, parts)), xid, zxid, 0)
     return b"".join(parts)
 
 
 def encode_acl(xid: int, zxid: int, acl: Sequence[Sequence[int | str]], stat: bytes) -> bytes:
     """Encode the reply to getACL."""
-    body = acl_bytes(acl) + stat
-    return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
+    return _frame(xid, zxid, acl_bytes(acl) + stat)
 
 
 def encode_number(xid: int, zxid: int, number: int) -> bytes:
     """Encode the reply to getAllChildrenNumber, or to addWatch, which answers 0."""
-    return _head(REPLY_HEADER_BYTES + 4, xid, zxid, 0) + INT.pack(number)
+    return _frame(xid, zxid, INT.pack(number))
 
 
 def encode_identities(xid: int, zxid: int, identities: Sequence[tuple[str, str]]) -> bytes:
     """Encode the reply to whoAmI: (scheme, user name) in any order."""
     parts = [string_bytes(scheme) + string_bytes(user) for scheme, user in identities]
     body = INT.pack(len(parts)) + b"".join(parts)
-    return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
+    return _frame(xid, zxid, body)
 
 
 def encode_read_answer(op: int, found: int | list[str] | tuple[bytes | None, bytes]) -> bytes:
@@ -197,11 +199,11 @@ def encode_read_answer(op: int, found: int | list[str] | tuple[bytes | None, byt
         found: (data, stat) of a getData, names of a getChildren, or the code of an error.
     """
     if isinstance(found, int):
-        return _MULTI_HEADER.pack(_ERROR, False, found) + INT.pack(found)
+        return MULTI_HEADER.pack(_ERROR, False, found) + INT.pack(found)
     if isinstance(found, list):
-        return _MULTI_HEADER.pack(op, False, 0) + strings_bytes(found)
+        return MULTI_HEADER.pack(op, False, 0) + strings_bytes(found)
     data, stat = found
-    return _MULTI_HEADER.pack(op, False, 0) + buffer_bytes(data) + stat
+    return MULTI_HEADER.pack(op, False, 0) + buffer_bytes(data) + stat
 
 
 def encode_multi_read(xid: int, zxid: int, answers: Sequence[bytes]) -> bytes:
@@ -212,8 +214,7 @@ def encode_multi_read(xid: int, zxid: int, answers: Sequence[bytes]) -> bytes:
         zxid: the last transaction that was applied.
         answers: of `encode_read_answer`, in order.
     """
-    body = b"".join((*answers, _MULTI_END))
-    return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
+    return _frame(xid, zxid, b"".join((*answers, MULTI_END)))
 
 
 def encode_watch_event(zxid: int, event_type: int, path: str) -> bytes:
@@ -225,11 +226,7 @@ def encode_watch_event(zxid: int, event_type: int, path: str) -> bytes:
 
 
 def decode_connect_response(frame: Buffer) -> ConnectResponse:
-    """Decode the answer to a handshake, without its length.
-
-    Raises:
-        WireError: it cannot be decoded.
-    """
+    """Decode the answer to a handshake, without its length."""
     reader = JuteReader(frame, 0, len(frame), "connect response")
     protocol_version = reader.int32("protocolVersion")
     session_timeout_ms = reader.int32("timeOut")
@@ -244,9 +241,6 @@ def decode_header(frame: Buffer) -> ReplyHeader:
 
     Args:
         frame: without its length.
-
-    Raises:
-        WireError: the frame is too short.
     """
     reader = JuteReader(frame, 0, len(frame), "reply header")
     return ReplyHeader(reader.int32("xid"), reader.int64("zxid"), reader.int32("err"))
@@ -257,11 +251,7 @@ def _body(frame: Buffer, record: str) -> JuteReader:
 
 
 def decode_path(frame: Buffer) -> str:
-    """Decode the reply to create or sync.
-
-    Raises:
-        WireError: it cannot be decoded; the same holds for every decoder below.
-    """
+    """Decode the reply to create or sync."""
     return _body(frame, "create reply").string("path")
 
 

@@ -21,12 +21,14 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.core.acl import ACL_ENTRIES_MAX
-from quorum.core.codes import FLAG_CONTAINER, FLAG_SEQUENTIAL, INT32_MAX, PERM_ALL
+from quorum.core.codes import FLAG_SEQUENTIAL, INT32_MAX, INVALID_ACL, PERM_ALL, QUOTA_EXCEEDED
 from quorum.core.paths import SEQUENCE_BYTES_MAX, SHORT_PATH_BYTES_MAX, excess_of
 from quorum.wire.errors import FrameTooLargeError, PathTooLongError, WireError
 from quorum.wire.jute import (
     INT,
     LONG,
+    MULTI_END,
+    MULTI_HEADER,
     Acl,
     Buffer,
     JuteReader,
@@ -35,7 +37,7 @@ from quorum.wire.jute import (
     string_bytes,
     strings_bytes,
 )
-from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, ErrorCode, OpCode
+from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, OpCode
 
 #: ``[op, argument, …]``; the arguments' types depend on the operation.
 Command = list[Any]
@@ -60,9 +62,6 @@ _CREATE_TTL: Final = int(OpCode.CREATE_TTL)
 _SET_ACL: Final = int(OpCode.SET_ACL)
 
 _read_int: Final = INT.unpack_from
-_MULTI_HEADER: Final = Struct(">i?i")
-_read_multi_header: Final = _MULTI_HEADER.unpack_from
-_MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _CONNECT: Final = Struct(">iqiq")
 
 OPEN_ACL: Final[Acl] = [[PERM_ALL, "world", "anyone"]]
@@ -104,20 +103,23 @@ class Reconfig(NamedTuple):
 
 
 class SetWatches(NamedTuple):
-    """What a client had armed before it reconnected."""
+    """What a client had armed before it reconnected; only setWatches2 carries the persistent watches."""
 
     relative_zxid: int
-    data: list[str]
-    exist: list[str]
-    child: list[str]
+    data: Sequence[str]
+    exist: Sequence[str]
+    child: Sequence[str]
+    persistent: Sequence[str] = ()
+    recursive: Sequence[str] = ()
+
+
+def frame(xid: int, op: int, body: bytes) -> bytes:
+    """Return a request as a whole frame, with its length."""
+    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, op) + body
 
 
 def decode_reconfig(buffer: Buffer, start: int, end: int) -> Reconfig:
-    """Decode the body of a reconfig.
-
-    Raises:
-        WireError: it cannot be decoded.
-    """
+    """Decode the body of a reconfig."""
     reader = JuteReader(buffer, start, end, "reconfig")
     texts: list[str | None] = []
     for field in ("joiningServers", "leavingServers", "newMembers"):
@@ -130,15 +132,11 @@ def encode_reconfig(xid: int, request: Reconfig) -> bytes:
     """Encode a reconfig as a whole frame, with its length."""
     texts = [buffer_bytes(None if text is None else text.encode()) for text in request[:3]]
     body = b"".join((*texts, request.config_version.to_bytes(8, "big", signed=True)))
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, OpCode.RECONFIG) + body
+    return frame(xid, OpCode.RECONFIG, body)
 
 
 def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:
-    """Decode the body of an auth packet: scheme and credentials.
-
-    Raises:
-        WireError: it cannot be decoded.
-    """
+    """Decode the body of an auth packet: scheme and credentials."""
     reader = JuteReader(buffer, start, end, "auth")
     reader.int32("type")
     return reader.string("scheme"), reader.buffer("auth") or b""
@@ -147,15 +145,11 @@ def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:
 def encode_auth(scheme: str, credentials: bytes) -> bytes:
     """Encode an auth packet as a whole frame, with its length."""
     body = INT.pack(0) + string_bytes(scheme) + buffer_bytes(credentials)
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, XID_AUTH, OpCode.AUTH) + body
+    return frame(XID_AUTH, OpCode.AUTH, body)
 
 
 def decode_connect(buffer: Buffer, start: int, end: int) -> ConnectRequest:
-    """Decode a ConnectRequest.
-
-    Raises:
-        WireError: it is too short, or the password's length cannot be.
-    """
+    """Decode a ConnectRequest."""
     reader = JuteReader(buffer, start, end, "connect")
     protocol_version = reader.int32("protocolVersion")
     last_zxid_seen = reader.int64("lastZxidSeen")
@@ -186,9 +180,6 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
 
     Returns:
         Path and whether a watch is asked for (a plain pair: this is the read path).
-
-    Raises:
-        WireError: it cannot be decoded.
     """
     if end - start >= 5:
         length = _read_int(buffer, start)[0]
@@ -199,44 +190,33 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
     return ReadRequest(reader.path("path"), reader.boolean("watch"))
 
 
-def read_paths(reader: JuteReader, fields: Sequence[str], paths_max: int) -> list[list[str]]:
-    """Read vectors of paths; those of one too long are not looked at.
+def _set_watches(record: str, *fields: str) -> Callable[..., SetWatches]:
+    def decode(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches:
+        reader = JuteReader(buffer, start, end, record)
+        relative_zxid = reader.int64("relativeZxid")
+        vectors: list[list[str]] = []
+        room = paths_max
+        for field in fields:
+            count = reader.count(field, 4)
+            if count > room:
+                raise FrameTooLargeError(f"{record}.{field}", count, room, QUOTA_EXCEEDED)
+            room -= count
+            vectors.append([reader.string(field) for _ in range(count)])
+        return SetWatches(relative_zxid, *vectors)
 
-    Raises:
-        FrameTooLargeError: they are more than paths_max together.
-        WireError: they cannot be decoded.
-    """
-    vectors: list[list[str]] = []
-    room = paths_max
-    for field in fields:
-        count = reader.count(field, 4)
-        if count > room:
-            limit = (count, room, int(ErrorCode.QUOTA_EXCEEDED))
-            raise FrameTooLargeError(f"{reader.record}.{field}", *limit)
-        room -= count
-        vectors.append([reader.string(field) for _ in range(count)])
-    return vectors
+    return decode
 
 
-def decode_set_watches(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches:
-    """Decode the body of setWatches.
-
-    Args:
-        buffer: holds the frame. start: first byte behind the request header. end: first byte behind the
-            frame.
-        paths_max: how many it may name.
-
-    Raises:
-        FrameTooLargeError: it names more.
-        WireError: it cannot be decoded.
-    """
-    reader = JuteReader(buffer, start, end, "setWatches")
-    relative_zxid = reader.int64("relativeZxid")
-    fields = ("dataWatches", "existWatches", "childWatches")
-    return SetWatches(relative_zxid, *read_paths(reader, fields, paths_max))
+_ONE_SHOT: Final = ("dataWatches", "existWatches", "childWatches")
+#: As every decoder; they may be given how many paths are allowed. Of a vector too long nothing is read.
+decode_set_watches: Final = _set_watches("setWatches", *_ONE_SHOT)
+decode_set_watches2: Final = _set_watches(
+    "setWatches2", *_ONE_SHOT, "persistentWatches", "persistentRecursiveWatches"
+)
 
 
-def _set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+def decode_set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    """Decode a setData: the command, and the first byte behind its record."""
     if end - start >= 12:
         length = _read_int(buffer, start)[0]
         path_end = start + 4 + length
@@ -270,7 +250,7 @@ def _acl(reader: JuteReader) -> Acl:
     """Read an access list that is to be stored; the entries of one too long are not looked at."""
     count = reader.count("acl", 12)
     if count > ACL_ENTRIES_MAX:
-        raise FrameTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, int(ErrorCode.INVALID_ACL))
+        raise FrameTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, INVALID_ACL)
     return reader.acl_entries("acl", count)
 
 
@@ -300,135 +280,32 @@ def _creation(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comman
     return decode
 
 
-_delete: Final = _versioned(_DELETE, "delete")
-_check: Final = _versioned(_CHECK, "check")
-_create: Final = _creation(_CREATE, "create")
-_create2: Final = _creation(_CREATE2, "create2")
+decode_delete: Final = _versioned(_DELETE, "delete")
+decode_check: Final = _versioned(_CHECK, "check")
+decode_create: Final = _creation(_CREATE, "create")
+decode_create2: Final = _creation(_CREATE2, "create2")
+decode_create_container: Final = _creation(_CREATE_CONTAINER, "createContainer")
+_decode_creation: Final = _creation(_CREATE_TTL, "createTTL")
 
-_create_container: Final = _creation(_CREATE_CONTAINER, "createContainer")
 
-
-def _create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    (_, *fields), position = _creation(_CREATE_TTL, "createTTL")(buffer, start, end)
+def decode_create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    """Decode a createTTL: the command, and the first byte behind its record."""
+    (_, *fields), position = _decode_creation(buffer, start, end)
     reader = JuteReader(buffer, position, end, "createTTL")
     return [_CREATE_TTL, *fields, reader.int64("ttl")], reader.position
 
 
-def _set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+def decode_set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    """Decode a setACL: the command, and the first byte behind its record."""
     reader = JuteReader(buffer, start, end, "setACL")
     path, acl = reader.path_or_null("path"), _acl(reader)
     return [_SET_ACL, path, None if acl == OPEN_ACL else acl, reader.int32("version")], reader.position
 
 
-def _as_zookeeper_reads(part: Command) -> Command:
-    """Return an operation of a multi as what ZooKeeper makes of it: there the flags decide.
-
-    Source: MultiOperationRecord.deserialize and Op.create of ZooKeeper 3.9.
-    """
-    op = part[0]
-    if op in (_CREATE, _CREATE2) and part[4] == FLAG_CONTAINER:
-        return [_CREATE_CONTAINER, *part[1:]]
-    if op == _CREATE_TTL and 0 <= part[4] <= FLAG_CONTAINER:
-        return [_CREATE_CONTAINER if part[4] == FLAG_CONTAINER else _CREATE, *part[1:5]]
-    return part
-
-
-#: operations of one multi, with the entries of their access lists: these take some tens of milliseconds
-MULTI_ITEMS_MAX: Final = 10_000
-#: for how many an entry "auth" counts: it is replaced by what the client has proven
-AUTH_ITEMS: Final = 32
-_CREATIONS: Final = frozenset((_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL))
-#: commands that may hold access lists
-WITH_ACCESS_LISTS: Final = _CREATIONS | {_SET_ACL, _MULTI}
-#: {operation inside a multi: its decoder}
-_MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
-    _CREATE: _create,
-    _DELETE: _delete,
-    _SET_DATA: _set_data,
-    _CHECK: _check,
-    _CREATE2: _create2,
-    _CREATE_CONTAINER: _create_container,
-    _CREATE_TTL: _create_ttl,
-}
-
-
-def auth_entries(command: Command) -> int:
-    """Count the entries "auth" in a command of WITH_ACCESS_LISTS, each of which AUTH_ITEMS may replace."""
-    op = command[0]
-    if op == _MULTI:
-        return sum(auth_entries(part) for part in command[1] if part[0] in _CREATIONS)
-    entries = command[2 if op == _SET_ACL else 3]
-    return 0 if entries is None else sum(scheme == "auth" for _, scheme, _ in entries)
-
-
-def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    parts: list[Command] = []
-    items = 0
-    position = start
-    while position + 9 <= end:
-        op, done, _ = _read_multi_header(buffer, position)
-        position += 9
-        if done:
-            return [_MULTI, parts], position
-        decode = _MULTI_PARTS.get(op)
-        if decode is None:
-            raise WireError(
-                "multi.type", op, "creates of any kind, delete, setData and check can stand in a multi"
-            )
-        part, position = decode(buffer, position, end)
-        if part[1] is None:
-            raise WireError("multi.path", None, "a string was expected")
-        items += 1
-        if op == _SET_DATA:
-            parts.append(part)
-        else:
-            parts.append(_as_zookeeper_reads(part))
-            if op in _CREATIONS and part[3] is not None:
-                items += len(part[3]) + (AUTH_ITEMS - 1) * auth_entries(part)
-        if items > MULTI_ITEMS_MAX:
-            raise FrameTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
-    raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
-
-
-def _sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+def decode_sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    """Decode a sync: the command, and the first byte behind its record."""
     reader = JuteReader(buffer, start, end, "sync")
     return [_SYNC, reader.path_or_null("path")], reader.position
-
-
-#: {operation that becomes a command: decoder of its body}. A decoder takes the buffer, the first byte behind
-#: the request header and the first byte behind the frame; it returns the command and the first byte behind
-#: its record.
-COMMAND_DECODERS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
-    _CREATE: _create,
-    _DELETE: _delete,
-    _SET_DATA: _set_data,
-    _SYNC: _sync,
-    _MULTI: _multi,
-    _CREATE2: _create2,
-    _SET_ACL: _set_acl,
-    _CREATE_CONTAINER: _create_container,
-    _CREATE_TTL: _create_ttl,
-}
-
-
-def decode_command(op: int, buffer: Buffer, start: int, end: int) -> Command:
-    """Decode the body of a write.
-
-    Args:
-        op: an operation of COMMAND_DECODERS, or closeSession.
-        buffer: holds the frame.
-        start: first byte behind the request header.
-        end: first byte behind the frame.
-
-    Raises:
-        WireError: it cannot be decoded, or the operation makes no command.
-    """
-    if op == _CLOSE_SESSION:
-        return [_CLOSE_SESSION]
-    decode = COMMAND_DECODERS.get(op)
-    if decode is None:
-        raise WireError("header.type", op, "this operation makes no command")
-    return decode(buffer, start, end)[0]
 
 
 def _path_bytes(path: str | None) -> bytes:
@@ -455,40 +332,42 @@ def _command_body(command: Sequence[Any]) -> bytes:
     if op == _MULTI:
         parts: list[bytes] = []
         for part in command[1]:
-            parts += (_MULTI_HEADER.pack(part[0], False, -1), _command_body(part))
-        return b"".join((*parts, _MULTI_END))
+            parts += (MULTI_HEADER.pack(part[0], False, -1), _command_body(part))
+        return b"".join((*parts, MULTI_END))
     if op == _CLOSE_SESSION:
         return b""
     raise WireError("header.type", op, "this operation makes no command")
 
 
 def encode_command(xid: int, command: Sequence[Any]) -> bytes:
-    """Encode a write, sync or closeSession as a whole frame, with its length.
-
-    Raises:
-        WireError: the operation is unknown, or a path cannot be encoded.
-    """
+    """Encode a write, sync or closeSession as a whole frame, with its length."""
     body = _command_body(command)
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, command[0]) + body
+    return frame(xid, command[0], body)
 
 
 def encode_read(xid: int, op: int, path: str, watch: bool) -> bytes:
     """Encode exists, getData, getChildren or getChildren2 as a whole frame, with its length."""
     body = string_bytes(path) + (b"\x01" if watch else b"\x00")
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, op) + body
+    return frame(xid, op, body)
 
 
 def encode_set_watches(request: SetWatches, xid: int = XID_SET_WATCHES) -> bytes:
-    """Encode setWatches as a whole frame, with its length."""
-    body = b"".join(
-        (
-            request.relative_zxid.to_bytes(8, "big", signed=True),
-            strings_bytes(request.data),
-            strings_bytes(request.exist),
-            strings_bytes(request.child),
-        )
-    )
-    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, OpCode.SET_WATCHES) + body
+    """Encode setWatches as a whole frame, with its length; persistent watches are left out."""
+    return frame(xid, OpCode.SET_WATCHES, _watches_body(request[:4]))
+
+
+def encode_set_watches2(request: SetWatches, xid: int = XID_SET_WATCHES) -> bytes:
+    """Encode setWatches2 as a whole frame, with its length."""
+    return frame(xid, OpCode.SET_WATCHES2, _watches_body(request))
+
+
+def _watches_body(fields: Sequence[Any]) -> bytes:
+    return LONG.pack(fields[0]) + b"".join(map(strings_bytes, fields[1:]))
+
+
+def watches_of(request: SetWatches) -> int:
+    """Return how many watches a setWatches of either kind asks for; a persistent one counts as two."""
+    return sum(map(len, request[1:])) + len(request.persistent)
 
 
 #: A ping as a whole frame.

@@ -205,7 +205,7 @@ class ControllerWorld:
                 return NodesRead(number, tuple(tree.nodes.get(path) for path in wanted))
             case ReadChildren(number, path):
                 return ChildrenRead(number, tree.children(path) if path in tree.nodes else None)
-            case Write(number, operations, _):
+            case Write(number, operations):
                 return MultiDone(number, tree.multi(operations))
             case GiveWay():
                 return Continued()

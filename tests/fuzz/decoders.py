@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from quorum.wire import lookups, replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Buffer, JuteReader
+from quorum.wire.operations import OPERATIONS, Treatment, decode_command
 from quorum.wire.protocol import OpCode
 from tests.fuzz.samples import SAMPLES, body_of, sample_replies
 
@@ -36,7 +37,7 @@ class Decoder(NamedTuple):
 
 
 def _command(op: int) -> Decoder:
-    return Decoder(op, partial(requests.decode_command, op), partial(requests.encode_command, 7), 12)
+    return Decoder(op, partial(decode_command, op), partial(requests.encode_command, 7), 12)
 
 
 def _watch_request(op: int) -> Decoder:
@@ -55,7 +56,7 @@ def _read(op: int) -> Decoder:
 
 
 _REQUESTS: Final = (
-    *(_command(op) for op in requests.COMMAND_DECODERS),
+    *(_command(op) for op, row in OPERATIONS.items() if row.treatment is Treatment.WRITE),
     *(_read(op) for op in (OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)),
     *(_watch_request(op) for op in (OpCode.ADD_WATCH, OpCode.CHECK_WATCHES, OpCode.REMOVE_WATCHES)),
     _looked_at(OpCode.GET_ACL, lookups.decode_looked_at),
@@ -64,7 +65,7 @@ _REQUESTS: Final = (
     Decoder(OpCode.AUTH, requests.decode_auth, lambda value: requests.encode_auth(*value), 12),
     Decoder(OpCode.RECONFIG, requests.decode_reconfig, partial(requests.encode_reconfig, 7), 12),
     Decoder(OpCode.SET_WATCHES, requests.decode_set_watches, requests.encode_set_watches, 12),
-    Decoder(OpCode.SET_WATCHES2, lookups.decode_set_watches2, lookups.encode_set_watches2, 12),
+    Decoder(OpCode.SET_WATCHES2, requests.decode_set_watches2, requests.encode_set_watches2, 12),
     Decoder(0, requests.decode_connect, requests.encode_connect, 4),
 )
 

@@ -17,6 +17,7 @@ from broker.local import brokers_in_thread
 from quorum.config.node import node_config
 from quorum.errors import ConfigError
 from quorum.local.embedded import Ensemble, ensemble_in_thread
+from tests.support.nodes import eventually
 
 DEADLINE_S = 30.0
 OPERATE = "operate-0123456789abcdef"
@@ -85,15 +86,20 @@ def test_the_token_of_readers_reads_and_changes_nothing(node: Ensemble) -> None:
 def test_a_snapshot_is_for_operators_alone(node: Ensemble, method: str) -> None:
     url = node.admin_urls[0]
     assert ask(url, "POST", "/v1/snapshots", f"Bearer {READ}") == (403, None)
-    with urlopen(
-        Request(
-            f"{url}/v1/snapshots",
-            b"{}",
-            {"Content-Type": "application/json", "Authorization": f"Bearer {OPERATE}"},
-        ),
-        timeout=DEADLINE_S,
-    ) as taken:
-        path = "/v1/snapshots/" + Path(json.load(taken)["path"]).name
+    asked = Request(
+        f"{url}/v1/snapshots",
+        b"{}",
+        {"Content-Type": "application/json", "Authorization": f"Bearer {OPERATE}"},
+    )
+    with urlopen(asked, timeout=DEADLINE_S) as answer:
+        assert answer.status == 202
+    listing = Request(f"{url}/v1/snapshots", headers={"Authorization": f"Bearer {OPERATE}"})
+
+    def names() -> list[str]:
+        with urlopen(listing, timeout=DEADLINE_S) as listed:
+            return [each["name"] for each in json.load(listed)["items"]]
+
+    path = "/v1/snapshots/" + eventually(names, DEADLINE_S)[-1]
     assert ask(url, method, path, f"Bearer {READ}") == (403, None)
     assert ask(url, method, "/v1/snapshots/0.snapshot", f"Bearer {READ}") == (403, None)
     assert ask(url, method, path, f"Bearer {OPERATE}") == (200, None)

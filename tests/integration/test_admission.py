@@ -19,8 +19,9 @@ TWO, OTHER = "2" * 32, "f" * 32
 
 
 def configuration(two: str, *retired: str) -> Configuration:
-    voters = {1: Member("h:1", "1" * 32), 2: Member("h:2", two)}
-    return Configuration(CLUSTER_ID, voters, {}, retired)
+    voters, second = {1: Member("h:1", "1" * 32)}, {2: Member("h:2", two)}
+    members = ({**voters, **second}, {}) if two else (voters, second)
+    return Configuration(CLUSTER_ID, *members, retired)
 
 
 def judging(two: str, *retired: str, leader_id: int = 1) -> Admission:

@@ -17,7 +17,7 @@ from broker.local import EmbeddedBrokers, brokers
 from broker.stores.producer_ids import BLOCK_SIZE, ProducerIds
 from broker.stores.settings import broker_configs, topic_configs
 from controller.core.requests import NewTopic
-from controller.election.store import create_topic, ensure_base_paths
+from controller.election.store import ensure_base_paths
 from quorum.client import Client, CreateMode
 from quorum.errors import QuorateError
 from quorum.local import ensemble
@@ -38,6 +38,7 @@ from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 from tests.support.broker_sessions import generation_of, thief_of
+from tests.support.written_states import create_topic
 
 WAIT_S = 20.0
 EVEN = {"led": 1, "followed": 1, "offline": 0, "under_replicated": 0}

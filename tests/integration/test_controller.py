@@ -16,7 +16,6 @@ import pytest
 from controller.core.effects import Write
 from controller.core.inputs import Done, Input, MultiDone, Unknown
 from controller.core.requests import NewPartitions, NewTopic
-from controller.election import store
 from controller.messages.entities import (
     ControlRequest,
     LeaderAndIsrRequest,
@@ -51,6 +50,7 @@ from tests.support.controlled_cluster import (
     writes_states,
 )
 from tests.support.scripted_broker import ScriptedBroker, request_kinds
+from tests.support.written_states import create_topic
 
 __all__ = ["cluster"]
 
@@ -333,7 +333,7 @@ async def test_a_new_partition_whose_brokers_are_dead_waits_for_them(cluster: Co
     one, two = await cluster.start(2)
     await two.die()
     await until(lambda: one.live_brokers == [1])
-    await store.create_topic(one.client, TOPIC, TopicRecord(uuid.uuid4(), {0: (2,)}))
+    await create_topic(one.client, TOPIC, TopicRecord(uuid.uuid4(), {0: (2,)}))
     await until(lambda: cluster.active.status().offline == (KEY,))
     await two.live()
     await until(lambda: two.leader_of(KEY) == 2)
@@ -697,7 +697,7 @@ async def test_decisions_that_were_written_but_not_sent_are_sent_by_the_next_con
 async def test_topics_that_came_while_no_controller_lived_get_leaders(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     await one.die()
-    await store.create_topic(two.client, TOPIC, TopicRecord(uuid.uuid4(), {0: (2,)}))
+    await create_topic(two.client, TOPIC, TopicRecord(uuid.uuid4(), {0: (2,)}))
     two.compete()
     await until(lambda: two.leader_of(KEY) == 2)
     assert two.states[KEY].controller_epoch == 2
@@ -735,7 +735,7 @@ async def test_what_a_broken_connection_to_the_quorum_hid_is_read_afterwards(
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3)})
     async with one.deaf():
-        await store.create_topic(two.client, "unseen", TopicRecord(uuid.uuid4(), {0: (3,)}))
+        await create_topic(two.client, "unseen", TopicRecord(uuid.uuid4(), {0: (3,)}))
         await two.die()
         await one.client.sync()
         assert three.leader_of(KEY) == 2

@@ -45,7 +45,7 @@ from tests.support.controlled_cluster import (
     until_state,
 )
 from tests.support.scripted_broker import ScriptedBroker
-from tests.support.written_states import write_states
+from tests.support.written_states import create_topic, write_states
 
 __all__ = ["cluster"]
 
@@ -132,7 +132,7 @@ async def test_a_controller_paused_between_reading_and_writing_wakes_up_to_nothi
         return await write(shell, effect)
 
     monkeypatch.setattr(Shell, "write", pause)
-    await store.create_topic(two.client, "late", TopicRecord(None, {0: (3, 2)}))
+    await create_topic(two.client, "late", TopicRecord(None, {0: (3, 2)}))
     async with asyncio.timeout(20):
         await paused.wait()
     # It cannot see that it is deposed: its loop is where it was.
@@ -196,7 +196,7 @@ async def test_what_clients_asked_of_a_deposed_controller_is_answered(
     asked = asyncio.create_task(
         controller.create_topics([NewTopic(TOPIC)], timeout_ms=20_000, validate_only=False)
     )
-    await until(lambda: term_of(controller).machine.waiting_requests)
+    await until(lambda: term_of(controller).machine._passes.requests)
     term_of(controller).end("test")
     goes_on.set()
     outcomes = await asked
@@ -306,7 +306,7 @@ async def test_a_controller_whose_epoch_node_goes_is_elected_again(cluster: Cont
     await cluster.create({0: (2,)})
     await two.client.delete(paths.CONTROLLER_EPOCH)
     # The next write meets the fence; nothing of it takes effect before the new term.
-    await store.create_topic(two.client, "late", TopicRecord(None, {0: (1,)}))
+    await create_topic(two.client, "late", TopicRecord(None, {0: (1,)}))
     await until(lambda: cluster.active.controller_epoch == 2)
     await until(lambda: len(one.states) == 1)
     assert next(iter(one.states.values())).controller_epoch == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import importlib.metadata
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import msgpack
 import pytest
 from pysyncobj import FAIL_REASON, SyncObj, replicated
 
-from quorum.cli.offline.directory import ReadOnlyDisk
 from quorum.cli.offline.journal import dump
 from quorum.client import Client, ConnectionLossError
 from quorum.core.machine import StateMachine
@@ -91,11 +91,10 @@ async def test_an_entry_of_a_newer_version_stops_the_node_at_every_start_until_i
             "format 2 of a batch entry is newer than this version knows (up to 1)" in stopped.failure.message
         )
         assert stopped.failure.remedy.startswith("update this node")
-    kept = [
-        row.content
-        for row in dump(ReadOnlyDisk(), str(config.node.data_dir), first=index, last=index, values=False)
-    ]
-    assert [row["bytes"] for row in kept if row["type"] == "entry"] == [len(newer)]
+    lines: list[str] = []
+    dump(OsDisk(), str(config.node.data_dir), lines.append)
+    kept = [row for row in map(json.loads, lines) if row.get("index") == index]
+    assert [row["bytes"] for row in kept] == [len(newer)]
 
 
 async def test_a_node_that_stops_itself_while_it_starts_says_why(

@@ -24,7 +24,7 @@ from controller.runtime.controller import Controller
 from controller.wire.codes import ErrorCode
 from quorum.client import AccessEntry, Client, NoNodeError
 from quorum.client.errors import server_error
-from quorum.errors import QuorateError
+from quorum.errors import CODE_NUMBERS, QuorateError
 from quorum.local import ensemble
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER
@@ -39,7 +39,6 @@ from quorum.metadata.records import (
     TopicRecord,
     topic_label,
 )
-from quorum.wire.protocol import ErrorCode as ErrorNumber
 from tests.support.controlled_cluster import (
     KEY,
     TOPIC,
@@ -298,7 +297,7 @@ async def test_an_error_of_the_quorum_ends_no_coordinator(
 async def test_a_coordinator_that_cannot_load_lets_another_one_try(client: Client, hosts: str) -> None:
     class CannotList(FailingClient):
         async def get_children(self, path: str) -> list[str]:
-            raise server_error(ErrorNumber.QUOTA_EXCEEDED, path)
+            raise server_error(CODE_NUMBERS["QUOTAEXCEEDED"], path)
 
     def registration(number: int) -> BrokerRecord:
         return BrokerRecord("h", number, (), {}, 0, incarnation=str(number) * 32)

@@ -33,13 +33,15 @@ def reason(nodes: QuorateNodes, node_id: int) -> str:
     return str(json.loads(nodes.get(node_id, "/readyz")[1])["reason"])
 
 
-def found_by_two(nodes: QuorateNodes) -> str:
-    """Found with nodes 1 and 2, write /acked, and return the cluster id."""
-    for node_id in (1, 2):
+def found(nodes: QuorateNodes) -> str:
+    """Found with all three, write /acked, and return the cluster id."""
+    for node_id in (1, 2, 3):
         nodes.start_node(node_id, "--bootstrap")
-    nodes.wait_ready(1, 2)
+    nodes.wait_ready(1, 2, 3)
     with Connection(nodes.host(1)) as connection:
         assert connection.call(CREATE, create_body("/acked", b"kept"))[0] == 0
+    for node_id in (1, 2, 3):
+        assert acked(nodes, node_id) == b"kept"
     return str(nodes.status(1)["cluster_id"])
 
 
@@ -52,13 +54,7 @@ def acked(nodes: QuorateNodes, node_id: int) -> bytes:
 
 
 def lose_disk(nodes: QuorateNodes, node_id: int) -> None:
-    nodes.kill(node_id)
     nodes.nodes[node_id].data_dir.rename(nodes.nodes[node_id].folder / "lost")
-
-
-def met_cluster_id(nodes: QuorateNodes, node_id: int) -> str:
-    path = nodes.nodes[node_id].data_dir / "identity.json"
-    return str(json.loads(path.read_text())["met_cluster_id"]) if path.exists() else ""
 
 
 def put_back(nodes: QuorateNodes, node_id: int) -> None:
@@ -67,45 +63,47 @@ def put_back(nodes: QuorateNodes, node_id: int) -> None:
     (nodes.nodes[node_id].folder / "lost").rename(nodes.nodes[node_id].data_dir)
 
 
-def test_an_empty_founder_and_one_that_never_ran_found_no_second_cluster(nodes: QuorateNodes) -> None:
-    cluster_id = found_by_two(nodes)
-    lose_disk(nodes, 2)
-    for node_id in (2, 3):
+def test_a_founder_waits_for_all_others_and_says_so(nodes: QuorateNodes) -> None:
+    for node_id in (1, 2):
         nodes.start_node(node_id, "--bootstrap")
-    for node_id in (2, 3):
-        eventually(lambda: met_cluster_id(nodes, node_id) == cluster_id, DEADLINE_S)  # noqa: B023
-        said = reason(nodes, node_id)
-        assert f"the cluster {cluster_id} exists already" in said
-        assert f"quorate members replace {node_id}" in said
-        assert "exists already" in nodes.nodes[node_id].output_path.read_text()
-        assert "exists already" in str(nodes.status(node_id)["problem"])
-    eventually(lambda: "another disk" in reason(nodes, 2), DEADLINE_S, "node 1 says why it refuses node 2")
+    eventually(lambda: nodes.status(1)["members"][1]["role"] == "follower", DEADLINE_S, "1 and 2 are linked")
+    for node_id in (1, 2):
+        eventually(lambda: "has not heard from node 3 that it founds" in reason(nodes, node_id), DEADLINE_S)  # noqa: B023
+        assert "start every one of them once" in str(nodes.status(node_id)["problem"])
+        assert (nodes.status(node_id)["term"], nodes.status(node_id)["cluster_id"]) == (0, None)
+    nodes.start_node(3, "--bootstrap")
+    nodes.wait_ready(1, 2, 3)
 
-    # Also while nobody of the cluster is there: what was met is on the disks.
-    nodes.kill(1)
-    for node_id in (2, 3):
+
+def test_emptied_founders_found_nothing_beside_an_absent_one(nodes: QuorateNodes) -> None:
+    """Also where they are the majority; `--bootstrap` stands in their start scripts."""
+    cluster_id = found(nodes)
+    for node_id in (1, 2, 3):
         nodes.kill(node_id)
+    for node_id in (2, 3):
+        lose_disk(nodes, node_id)
         nodes.start_node(node_id, "--bootstrap")
     eventually(lambda: nodes.status(2)["members"][2]["role"] == "follower", DEADLINE_S, "2 and 3 are linked")
-    nodes.start_node(1)
-    eventually(lambda: 1 in nodes.status(2)["refused_by"], DEADLINE_S)
     for node_id in (2, 3):
-        assert nodes.status(node_id)["term"] == 0
-        assert nodes.status(node_id)["cluster_id"] is None
-    assert nodes.status(1)["cluster_id"] == cluster_id
+        eventually(lambda: "has not heard from node 1 that" in reason(nodes, node_id), DEADLINE_S)  # noqa: B023
+
+    nodes.start_node(1, "--bootstrap")
+    for node_id in (2, 3):
+        eventually(lambda: f"to the cluster {cluster_id} already" in reason(nodes, node_id), DEADLINE_S)  # noqa: B023
+        assert f"quorate members replace {node_id}" in str(nodes.status(node_id)["problem"])
+        assert f"to the cluster {cluster_id} already" in nodes.nodes[node_id].output_path.read_text()
+        assert (nodes.status(node_id)["term"], nodes.status(node_id)["cluster_id"]) == (0, None)
 
     put_back(nodes, 2)
-    nodes.start_node(2)
-    nodes.wait_ready(1, 2, 3)
-    assert [acked(nodes, node_id) for node_id in (1, 2, 3)] == [b"kept"] * 3
-    assert {nodes.status(node_id)["cluster_id"] for node_id in (1, 2, 3)} == {cluster_id}
-    assert met_cluster_id(nodes, 3) == ""
+    nodes.start_node(2, "--bootstrap")
+    nodes.wait_ready(1, 2)
+    assert [acked(nodes, node_id) for node_id in (1, 2)] == [b"kept"] * 2
+    assert {nodes.status(node_id)["cluster_id"] for node_id in (1, 2)} == {cluster_id}
 
 
 def test_a_founder_that_bootstraps_again_under_a_living_cluster_is_refused(nodes: QuorateNodes) -> None:
-    cluster_id = found_by_two(nodes)
-    nodes.start_node(3, "--bootstrap")
-    nodes.wait_ready(1, 2, 3)
+    cluster_id = found(nodes)
+    nodes.kill(3)
     lose_disk(nodes, 3)
     nodes.start_node(3, "--bootstrap")
     eventually(lambda: set(nodes.status(3)["refused_by"]) == {1, 2}, DEADLINE_S)
@@ -133,8 +131,9 @@ def test_a_founder_that_bootstraps_again_under_a_living_cluster_is_refused(nodes
 
 
 def test_a_restarted_node_without_a_majority_knows_its_cluster(nodes: QuorateNodes) -> None:
-    cluster_id = found_by_two(nodes)
-    nodes.stop(2)
+    cluster_id = found(nodes)
+    nodes.kill(2)
+    nodes.kill(3)
     nodes.kill(1)
     nodes.start_node(1)
     assert eventually(lambda: nodes.status(1), DEADLINE_S)["cluster_id"] == cluster_id

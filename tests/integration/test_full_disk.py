@@ -1,8 +1,7 @@
-"""A node that starts on a full disk waits for room, says so, and goes on by itself."""
+"""A start on a full disk ends with its error, and works once there is room."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,69 +30,44 @@ def use_up(node: Node) -> None:
     fill(node.folder)
 
 
-def waiting_for_room(nodes: QuorateNodes, node_id: int) -> str:
-    """Wait until a node says that it waits for room; returns the reason."""
+def refused(nodes: QuorateNodes, node_id: int) -> str:
+    """Start a node and wait until its start has ended; returns its last two lines."""
+    nodes.start_node(node_id)
+    process, output = nodes.nodes[node_id].process, nodes.nodes[node_id].output_path
+    assert process is not None
+    assert process.wait(DEADLINE_S) == 1
+    assert "Traceback" not in output.read_text()
+    return "\n".join(output.read_text().splitlines()[-2:])
 
-    def reason() -> str:
-        code, body = nodes.get(node_id, "/readyz")
-        told = str(json.loads(body)["reason"])
-        return told if code == 503 and "waits for room on the disk" in told else ""
 
-    return eventually(reason, DEADLINE_S, f"node {node_id} waits for room")
-
-
-def test_a_restart_waits_for_room_and_goes_on_by_itself(nodes: QuorateNodes) -> None:
+def test_a_restart_on_a_full_disk_ends_with_its_error(nodes: QuorateNodes) -> None:
     writer = SteadyWriter(nodes.host(1), "/written", window=16)
     eventually(lambda: writer.acknowledged > 100, DEADLINE_S)
     nodes.kill(3)
     use_up(nodes.nodes[3])
     before = max((nodes.nodes[3].data_dir / "journal").glob("*.segment")).read_bytes()
-    nodes.start_node(3)
-    reason = waiting_for_room(nodes, 3)
-    assert str(nodes.nodes[3].data_dir) in reason
-    assert "goes on by itself" in reason
-    status = nodes.status(3)
-    assert (status["node_id"], status["role"], status["problem"]) == (3, "starting", reason)
-    assert nodes.get(3, "/livez")[0] == 200
-    assert b"quorate_ready 0.0" in nodes.get(3, "/metrics")[1]
-    code, answer = nodes.change(3, "DELETE", "/v1/members?node_id=2")
-    assert (code, answer["definite"], answer["retriable"]) == (503, True, True)
-    code, answer = nodes.change(3, "POST", "/v1/snapshot")
-    assert (code, answer["definite"], answer["retriable"]) == (503, True, True)
-    assert "node 3 has not started yet" in answer["error"]
-    assert "free space" in answer["remedy"]
+    said = refused(nodes, 3)
+    assert f"error: data directory {nodes.nodes[3].data_dir}" in said
+    assert "No space left on device" in said
+    assert "free space on it" in said
     assert max((nodes.nodes[3].data_dir / "journal").glob("*.segment")).read_bytes() == before
     make_room(nodes.nodes[3].folder)
+    nodes.start_node(3)
     nodes.wait_ready(3)
     writer.stop()
     assert not writer.error
     writer.check(nodes.host(3))
     nodes.one_digest()
-    assert "Traceback" not in nodes.nodes[3].output_path.read_text()
 
 
-def test_a_node_that_waits_for_room_can_be_stopped(nodes: QuorateNodes) -> None:
-    nodes.stop(2)
-    use_up(nodes.nodes[2])
-    nodes.start_node(2)
-    waiting_for_room(nodes, 2)
-    process = nodes.nodes[2].process
-    nodes.stop(2)
-    assert process is not None
-    assert process.returncode == 0
-    make_room(nodes.nodes[2].folder)
-    nodes.start_node(2)
-    nodes.wait_ready(2)
-
-
-def test_a_first_start_waits_for_room(tmp_path: Path) -> None:
+def test_a_first_start_on_a_full_disk_can_be_repeated(tmp_path: Path) -> None:
     arguments = ("-m", "tests.support.full_node", "serve")
     ensemble = QuorateNodes(nodes=1, folder=tmp_path, arguments=arguments)
     try:
         fill(ensemble.nodes[1].folder)
-        ensemble.start_node(1)
-        waiting_for_room(ensemble, 1)
+        assert "No space left on device" in refused(ensemble, 1)
         make_room(ensemble.nodes[1].folder)
+        ensemble.start_node(1, "--bootstrap")
         ensemble.wait_ready(1)
     finally:
         ensemble.close()

@@ -313,7 +313,7 @@ def test_sighup_does_not_end_a_node(cluster: QuorateNodes) -> None:
 
 
 def test_what_a_node_writes_is_its_owners_alone(cluster: QuorateNodes) -> None:
-    assert cluster.change(1, "POST", "/v1/snapshot")[0] == 200
+    cluster.take_snapshot(1)
     for path in cluster.nodes[1].data_dir.rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), f"{path}: {mode:o}"

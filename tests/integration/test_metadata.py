@@ -13,7 +13,6 @@ from controller.election.fenced import fenced_multi
 from controller.election.plans import CONTROLLER_OFFICE, HeldBy, Mandate, Won
 from controller.election.store import (
     compare_and_set_state,
-    create_topic,
     elect,
     ensure_base_paths,
     ensure_cluster_id,
@@ -59,7 +58,7 @@ from tests.support.clients import (
 )
 from tests.support.metadata_records import mandate_of, partition_state
 from tests.support.trust import TRUST
-from tests.support.written_states import write_states
+from tests.support.written_states import create_topic, write_states
 
 __all__ = ["hosts", "system"]
 

@@ -25,7 +25,7 @@ from quorum.node.node import QuorumNode
 from quorum.node.storage import load_machine, open_storage
 from quorum.platform.os_runtime import OsDisk
 from quorum.raft.datadir.identity import Start
-from quorum.raft.journal.format import SECTOR_BYTES, segment_name
+from quorum.raft.journal.format import SECTOR_BYTES
 from quorum.raft.journal.note import NOTE_NAME, DurableEnd, NoteFile
 from quorum.raft.snapshots.format import SnapshotReader
 from tests.support.node_configs import SMALL_SEGMENTS, loopback_configs
@@ -68,7 +68,7 @@ class Written(NamedTuple):
     def starts(self) -> bool:
         """Whether a node would start from it; changes it as a start does."""
         try:
-            open_storage(self.config, OsDisk(), Start.PLAIN, random.Random(0)).close()
+            open_storage(self.config.node, self.config.raft, OsDisk(), Start.PLAIN, random.Random(0)).close()
         except DataDirError:
             return False
         return True
@@ -168,33 +168,23 @@ def json_lines(told: Told) -> list[dict[str, Any]]:
 # --- a whole directory -------------------------------------------------------------------------------------
 
 
-def test_verify_of_a_good_journal_counts_everything(tool: Tool, written: Written) -> None:
-    told = tool("journal", "verify", written.data_dir, "--json")
+def test_verify_says_with_what_a_node_would_start(tool: Tool, written: Written) -> None:
+    told = tool("journal", "verify", f"{written.data_dir}/")
     assert (told.code, told.err) == (0, "")
-    facts = json.loads(told.out)
-    assert facts["verdict"] == "good"
-    assert [each["name"] for each in facts["segments"]] == [path.name for path in written.segments()]
-    assert [each["size_bytes"] for each in facts["segments"]] == [
-        path.stat().st_size for path in written.segments()
+    rows = json_lines(tool("journal", "dump", written.data_dir))
+    indexes = [row["index"] for row in rows if row["type"] == "entry"]
+    assert written.last_index <= indexes[-1]
+    newest = int(written.snapshots()[-1].name.split("-")[0])
+    assert told.out.splitlines() == [
+        f"snapshot: up to entry {newest}",
+        f"live log: {indexes[0]}-{indexes[-1]}; ends with entry {indexes[-1]} of term 1",
+        "hard state: term 1, vote 1",
+        "good",
     ]
-    first, last = facts["segments"][0]["indexes"][0], facts["segments"][-1]["indexes"][1]
-    assert sum(each["entries"] for each in facts["segments"]) == last - first + 1
-    assert facts["log"]["last_index"] == last >= written.last_index
-    assert facts["log"]["first_index"] == first > 1
-    for each in facts["segments"]:
-        assert each["terms"] == [1, 1]
-        assert each["records"] >= each["entries"]
-        assert each["groups"] > 1
-        assert each["state"] == "good"
-    assert [each["problem"] for each in facts["snapshots"]] == ["", ""]
-    text = tool("journal", "verify", f"{written.data_dir}/")
-    assert text.code == 0
-    assert "good" in text.out.splitlines()[-1]
-    assert f"live log: {first}-{last}; ends with entry {last} of term 1" in text.out
 
 
 def test_dump_shows_every_entry_once_with_its_commands(tool: Tool, written: Written) -> None:
-    rows = json_lines(tool("journal", "dump", written.data_dir, "--json", "--values"))
+    rows = json_lines(tool("journal", "dump", written.data_dir))
     entries = [row for row in rows if row["type"] == "entry"]
     assert [row["index"] for row in entries] == list(range(entries[0]["index"], entries[-1]["index"] + 1))
     created = [
@@ -210,44 +200,25 @@ def test_dump_shows_every_entry_once_with_its_commands(tool: Tool, written: Writ
     assert all(row["term"] == 1 and row["stamp_ms"] > 0 for row in entries)
 
 
-def test_dump_of_a_range_shows_that_range_only(tool: Tool, written: Written) -> None:
-    last = written.last_index
-    rows = json_lines(
-        tool("journal", "dump", written.data_dir, "--json", "--from", last - 5, "--to", last - 3)
-    )
-    assert [row["index"] for row in rows] == [last - 5, last - 4, last - 3]
-    text = tool("journal", "dump", written.data_dir, "--from", last - 5, "--to", last - 5, "--values")
-    (_, line, command) = text.out.splitlines()
-    assert f" {last - 5} " in line
-    assert "batch" in line
-    assert "Z" in line
-    assert "create" in command
-    assert "path=/n" in command
-    assert "data='value" in command
-    (_, line) = tool("journal", "dump", written.data_dir, "--to", last, "--from", last).out.splitlines()
-    assert f" {last} " in line
-
-
 def test_the_key_of_the_session_passwords_is_not_shown(tool: Tool, written: Written, tmp_path: Path) -> None:
     (tmp_path / "young").mkdir()
     young = asyncio.run(write(tmp_path / "young", 1))
     content = young.segments()[0].read_bytes()
     at = content.index(b'"session_key":"') + len(b'"session_key":"')
     key = content[at : at + 64].decode()
-    dumped = tool("journal", "dump", young.data_dir, "--json", "--values").out
+    dumped = tool("journal", "dump", young.data_dir).out
     assert '"kind": "found"' in dumped, "the entry that holds the key is there"
     assert key not in dumped
-    assert key not in tool("journal", "dump", young.data_dir, "--values").out
     for path in written.snapshots():
         machine = load_machine(SnapshotReader(OsDisk().open(str(path))), 0)[0]
-        said = "".join(tool("snapshot", "inspect", path, *more).out for more in ((), ("--json",)))
+        said = tool("snapshot", "inspect", path).out
         assert machine.session_key.hex() not in said
         assert base64.b64encode(machine.session_key).decode() not in said
 
 
 def test_inspect_of_a_good_snapshot_says_what_it_holds(tool: Tool, written: Written) -> None:
     newest = written.snapshots()[-1]
-    told = tool("snapshot", "inspect", newest, "--json")
+    told = tool("snapshot", "inspect", newest)
     assert (told.code, told.err) == (0, "")
     facts = json.loads(told.out)
     assert facts["verdict"] == "good"
@@ -258,36 +229,26 @@ def test_inspect_of_a_good_snapshot_says_what_it_holds(tool: Tool, written: Writ
     assert list(facts["configuration"]["voters"]) == ["1"]
     assert len(facts["state_digest"]) == len(facts["apply_digest"]) == 32
     assert facts["cluster_id"] == json.loads((written.data_dir / "identity.json").read_text())["cluster_id"]
-    text = tool("snapshot", "inspect", newest)
-    assert text.code == 0
-    for name in ("znodes", "sessions", "ephemerals", "acls", "state_digest", "apply_digest", "voter"):
-        assert f"\n{name} " in text.out
 
 
 @pytest.mark.parametrize("name", ["node-1", "node-1/snapshots", "node-1/snapshots/"])
 def test_of_a_folder_the_newest_snapshot_is_taken(
     tool: Tool, written: Written, tmp_path: Path, name: str
 ) -> None:
-    told = tool("snapshot", "inspect", f"{tmp_path}/{name}", "--json")
+    told = tool("snapshot", "inspect", f"{tmp_path}/{name}")
     assert json.loads(told.out)["log_index"] == int(written.snapshots()[-1].name.split("-")[0])
 
 
-def test_inspect_shows_one_znode_and_all_of_them(tool: Tool, written: Written) -> None:
-    folder = written.data_dir
-    znode = json.loads(tool("snapshot", "inspect", folder, "--path", "/kept", "--json").out)
-    assert (znode["path"], znode["version"], znode["data_length"]) == ("/kept", 0, 8)
+def test_inspect_shows_all_znodes(tool: Tool, written: Written) -> None:
+    listed = {row["path"]: row for row in json_lines(tool("snapshot", "inspect", written.data_dir, "--tree"))}
+    assert len(listed) == IN_SNAPSHOT
+    assert {"/zookeeper/config", "/kept", "/n70"} <= set(listed)
+    znode = listed["/kept"]
+    assert (znode["version"], znode["data_length"]) == (0, 8)
     assert znode["data"] == {"base64": "AGJpbmFyef8="}
     assert znode["acl"] == [[31, "world", "anyone"]]
-    assert "'\\x00binary\\xff'" in tool("snapshot", "inspect", folder, "--path", "/kept").out
-    listed = json_lines(tool("snapshot", "inspect", folder, "--tree", "--json"))
-    paths = [row["path"] for row in listed]
-    assert paths[0] == "/"
-    assert len(paths) == len(set(paths)) == IN_SNAPSHOT
-    assert {"/zookeeper/config", "/kept", "/n70"} <= set(paths)
-    assert next(row for row in listed if row["path"] == "/")["num_children"] == IN_SNAPSHOT - 3
-    lines = tool("snapshot", "inspect", folder, "--tree").out.splitlines()
-    assert [line.split(" ")[0] for line in lines] == paths
-    assert next(line for line in lines if line.startswith("/session ")).endswith(" ephemeral of 0x1")
+    assert listed["/"]["num_children"] == IN_SNAPSHOT - 3
+    assert listed["/session"]["ephemeral_owner"] == 1
 
 
 # --- damage ------------------------------------------------------------------------------------------------
@@ -300,16 +261,11 @@ def test_a_torn_end_is_no_damage(tool: Tool, written: Written, lost_bytes: int) 
     newest.write_bytes(content)
     # A group that a power cut tore was not durable yet, so nothing claims that it was.
     written.weaken_note()
-    told = tool("journal", "verify", written.data_dir, "--json")
+    told = tool("journal", "verify", written.data_dir)
     assert (told.code, told.err) == (0, "")
-    facts = json.loads(told.out)
-    assert facts["verdict"] == "torn"
-    assert newest.name in facts["torn"]
-    assert "torn" in facts["segments"][-1]["state"]
-    assert "torn, no damage" in tool("journal", "verify", written.data_dir).out
-    dumped = tool("journal", "dump", written.data_dir)
-    assert dumped.code == 0
-    assert "no damage" in dumped.out.splitlines()[-1]
+    assert told.out.startswith("cut ")
+    assert str(newest) in told.out.splitlines()[0]
+    assert tool("journal", "dump", written.data_dir).code == 0
     assert written.starts()
 
 
@@ -326,23 +282,18 @@ def test_a_newest_segment_that_is_gone_or_cut_is_missed_by_a_node_without_peers(
     told = tool("journal", "verify", written.data_dir)
     assert told.code == 1
     assert str(newest) in told.err
-    assert "remedy: put the file back" in told.err or kept == "nothing"
+    assert "remedy: put the file back" in told.err
     assert not written.starts()
 
 
-def test_a_trailer_that_was_durable_and_cannot_be_read_is_damage_that_a_start_gets_by(
-    tool: Tool, written: Written
-) -> None:
+def test_a_trailer_that_cannot_be_read_is_written_anew(tool: Tool, written: Written) -> None:
     newest = written.segments()[-1]
     flip(newest, used_bytes(newest) - 1)
     told = tool("journal", "verify", written.data_dir)
-    assert told.code == 3
-    assert f"finds all records of the last group of {newest.name}, writes its trailer" in told.out
-    facts = json.loads(tool("journal", "verify", written.data_dir, "--json").out)
-    assert (facts["verdict"], len(facts["survived"])) == ("fallback", 1)
-    assert "the group was durable with it" in str(facts["survived"])
+    assert told.code == 0
+    assert str(newest) in told.out.splitlines()[0]
     assert written.starts()
-    assert tool("journal", "verify", written.data_dir).code == 0
+    assert "cut " not in tool("journal", "verify", written.data_dir).out
 
 
 def test_a_slot_of_the_note_that_cannot_be_read_is_spoken_of(tool: Tool, written: Written) -> None:
@@ -352,18 +303,6 @@ def test_a_slot_of_the_note_that_cannot_be_read_is_spoken_of(tool: Tool, written
     assert f"{written.note()}: the slot at byte 0 cannot be read" in told.out
     assert "would not be noticed" in told.out
     assert written.starts()
-
-
-def test_a_segment_with_a_high_number_is_no_long_list_of_missing_ones(tool: Tool, written: Written) -> None:
-    before = len(json_lines(tool("journal", "dump", written.data_dir, "--json")))
-    last = int(written.segments()[-1].name.partition(".")[0])
-    (written.data_dir / "journal" / segment_name(10**19)).touch()
-    rows = json_lines(tool("journal", "dump", written.data_dir, "--json"))
-    gaps = [row for row in rows if "is missing" in str(row.get("problem"))]
-    assert [(row["segment"], row["problem"]) for row in gaps] == [
-        (segment_name(last + 1), f"the segment is missing, and so are the next {10**19 - last - 2}")
-    ]
-    assert len(rows) <= before + 2
 
 
 @pytest.mark.parametrize("command", [("journal", "verify"), ("journal", "dump")])
@@ -391,12 +330,12 @@ def test_a_folder_that_a_start_would_have_to_remove_is_a_reason_to_refuse(
     (written.data_dir / place).mkdir()
     told = tool("journal", "verify", written.data_dir)
     assert told.code == 1
-    assert f"{written.data_dir / place} is a folder, which no start removes" in told.out + told.err
+    assert str((written.data_dir / place).parent) in told.err
     assert not written.starts()
 
 
 def test_a_reader_that_goes_is_no_damage(written: Written) -> None:
-    command = [sys.executable, "-m", "quorum", "journal", "dump", str(written.data_dir), "--json"]
+    command = [sys.executable, "-m", "quorum", "journal", "dump", str(written.data_dir)]
     gone, output = os.pipe()
     os.close(gone)
     closed = ["bash", "-c", f"{shlex.join(command)} >&-"]
@@ -413,32 +352,18 @@ def test_a_reader_that_goes_is_no_damage(written: Written) -> None:
     os.close(output)
 
 
-def test_a_flipped_bit_is_named_with_file_and_offset_and_dump_goes_on_behind_it(
-    tool: Tool, written: Written
-) -> None:
-    whole = json_lines(tool("journal", "dump", written.data_dir, "--json"))
-    rows = [row for row in whole if row["type"] == "entry"]
-    damaged = rows[len(rows) // 2]
+def test_a_flipped_bit_is_named_and_dump_ends_there(tool: Tool, written: Written) -> None:
+    whole = json_lines(tool("journal", "dump", written.data_dir))
+    place = next(at for at, row in enumerate(whole) if row.get("index") == written.last_index - 3)
+    damaged = whole[place]
     path = written.data_dir / "journal" / damaged["segment"]
     flip(path, damaged["offset"] + 40)
-    told = tool("journal", "verify", written.data_dir)
-    assert told.code == 1
-    assert f"error: {path} is damaged at byte {damaged['offset']}" in told.err
-    assert "remedy: " in told.err
-    assert f"DAMAGED at byte {damaged['offset']}" in told.out
-    assert told.out.splitlines()[-1] == "damaged"
-    dumped = tool("journal", "dump", written.data_dir, "--json")
-    assert dumped.code == 1
-    found = json_lines(dumped)
-    gap = next(row for row in found if row["type"] == "unreadable")
-    assert (gap["segment"], gap["offset"]) == (damaged["segment"], damaged["offset"])
-    assert [row["index"] for row in found if row["type"] == "entry"] == [
-        row["index"] for row in rows if row is not damaged
-    ]
-    text = tool("journal", "dump", written.data_dir)
-    assert text.code == 1
-    assert "cannot be read up to byte" in text.out
-    assert "is damaged at byte" in text.err
+    for action, out in (("verify", []), ("dump", whole[:place])):
+        told = tool("journal", action, written.data_dir)
+        assert told.code == 1
+        assert f"error: {path} is damaged at byte {damaged['offset']}" in told.err
+        assert "remedy: " in told.err
+        assert json_lines(told) == out
     assert not written.starts()
 
 
@@ -512,37 +437,16 @@ def test_damage_of_every_kind_is_found_and_said(
     assert told.code == 1
     assert told_of in told.err
     assert "remedy: " in told.err
-    assert told.out.splitlines()[-1] == "damaged"
-    facts = json.loads(tool("journal", "verify", written.data_dir, "--json").out)
-    assert facts["verdict"] == "damaged"
-    assert told_of in facts["problems"][0]["problem"]
     assert not written.starts()
 
 
-@pytest.mark.parametrize("damage", [zero_a_sector, cut_an_older_segment, empty_a_segment, remove_a_segment])
-def test_dump_shows_what_is_left(tool: Tool, written: Written, damage: Callable[[Written], None]) -> None:
-    def indexes(told: Told) -> list[int]:
-        return [row["index"] for row in json_lines(told) if row["type"] == "entry"]
-
-    before = indexes(tool("journal", "dump", written.data_dir, "--json"))
-    damage(written)
-    told = tool("journal", "dump", written.data_dir, "--json")
-    assert told.code == 1
-    after = indexes(told)
-    assert set(after) < set(before)
-    assert after[-1] == before[-1]
-    assert len(after) > len(before) // 3
-    assert any(row["type"] == "unreadable" for row in json_lines(told))
-
-
-def test_files_that_do_not_belong_there_are_named_and_do_no_harm(tool: Tool, written: Written) -> None:
+def test_files_that_do_not_belong_there_do_no_harm(tool: Tool, written: Written) -> None:
     (written.data_dir / "journal" / "notes.txt").write_text("mine")
     (written.data_dir / "journal" / "00000000000000000099.segment.partial").write_bytes(b"begun")
     (written.data_dir / "snapshots" / "old.snapshot.damaged").write_bytes(b"aside")
     told = tool("journal", "verify", written.data_dir)
     assert told.code == 0
-    for name in ("notes.txt", "00000000000000000099.segment.partial", "old.snapshot.damaged"):
-        assert any(line.startswith("note: ") and name in line for line in told.out.splitlines())
+    assert told.out.splitlines()[-1] == "good"
 
 
 def test_another_cluster_s_identity_is_noticed(tool: Tool, written: Written, tmp_path: Path) -> None:
@@ -551,7 +455,7 @@ def test_another_cluster_s_identity_is_noticed(tool: Tool, written: Written, tmp
     shutil.copy(other.data_dir / "identity.json", written.data_dir / "identity.json")
     told = tool("journal", "verify", written.data_dir)
     assert told.code == 1
-    assert "belongs to cluster" in told.err
+    assert "identity of the cluster" in told.err
     assert not written.starts()
 
 
@@ -570,8 +474,7 @@ def test_verify_agrees_with_a_start_whatever_bit_is_flipped(
         code = main(["journal", "verify", str(copy.data_dir)])
         said = capsys.readouterr()
         starts = copy.starts()
-        # 3: the trailer of the last group, whose records are all there
-        assert code in ((0, 3) if starts else (1,)), (path.name, at, said)
+        assert code == (0 if starts else 1), (path.name, at, said)
         if code == 1:
             assert str(path) in said.err
             refused += 1
@@ -584,27 +487,26 @@ def test_a_flipped_bit_in_a_snapshot_is_found_and_said(tool: Tool, written: Writ
     size = newest.stat().st_size
     at = {"magic": 3, "header": 40, "middle": size // 2, "footer": size - 5}[part]
     flip(newest, at)
-    for arguments in ((), ("--json",), ("--tree",), ("--path", "/kept")):
+    for arguments in ((), ("--tree",)):
         told = tool("snapshot", "inspect", newest, *arguments)
         assert told.code == 1
         assert f"error: {newest} is damaged at byte" in told.err
         assert "remedy: " in told.err
-    facts = json.loads(tool("snapshot", "inspect", newest, "--json").out)
+    facts = json.loads(tool("snapshot", "inspect", newest).out)
     assert facts["verdict"] == "damaged"
     assert facts["offset"] <= at
     assert ("log_index" in facts) == (part not in ("magic", "header"))
-    assert "damaged" in tool("snapshot", "inspect", newest).out.splitlines()[-1]
     verified = tool("journal", "verify", written.data_dir)
     assert (verified.code, verified.err) == (3, "")
-    assert f"sets {newest.name} aside" in verified.out
+    assert f"looks for an older snapshot: {newest} is damaged" in verified.out
     assert written.starts(), "it falls back to the snapshot before"
 
 
 @pytest.mark.parametrize(
     ("broken", "gone", "code", "told_of"),
     [
-        ([1], [], 3, "it sets {1} aside, takes {0}, and applies the log behind it"),
-        ([0], [], 3, "it takes {1}, does not need {0}, and applies the log behind it"),
+        ([1], [], 3, "damaged, but a start works"),
+        ([0], [], 0, "good"),
         ([0, 1], [], 1, "{1} is damaged"),
         ([1], [0], 1, "{1} is damaged"),
         ([0], [1], 1, "{0} is damaged"),
@@ -621,10 +523,7 @@ def test_verify_tells_damage_that_a_start_gets_by_from_damage_that_it_refuses(
     told = tool("journal", "verify", written.data_dir)
     assert told.code == code
     assert told_of.format(*(path.name for path in snapshots)) in told.out + told.err
-    facts = json.loads(tool("journal", "verify", written.data_dir, "--json").out)
-    assert facts["verdict"] == {1: "damaged", 3: "fallback"}[code]
-    assert len(facts["survived"]) == len(facts["fallbacks"]) == (len(broken) if code == 3 else 0)
-    assert written.starts() == (code == 3)
+    assert written.starts() == (code != 1)
 
 
 def test_a_snapshot_under_a_name_that_no_node_gives_counts_for_nothing(tool: Tool, written: Written) -> None:
@@ -671,7 +570,7 @@ def test_a_snapshot_with_more_behind_it_or_under_another_name_is_found(tool: Too
 def test_a_directory_that_a_node_uses_is_refused_and_a_snapshot_of_it_is_not(
     written: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    storage = open_storage(written.config, OsDisk(), Start.PLAIN, random.Random(0))
+    storage = open_storage(written.config.node, written.config.raft, OsDisk(), Start.PLAIN, random.Random(0))
     before = picture(written.data_dir)
     try:
         for action in ("verify", "dump"):
@@ -700,13 +599,9 @@ def test_a_directory_that_a_node_uses_is_refused_and_a_snapshot_of_it_is_not(
         (("journal", "dump", "{missing}"), "missing"),
         (("journal", "verify", "{file}"), "identity.json"),
         (("journal", "verify", "{parent}"), "no node's data directory"),
-        (("journal", "dump", "{data}", "--from", "9", "--to", "8"), "--from 9 --to 8"),
-        (("journal", "dump", "{data}", "--from", "x"), "x"),
         (("snapshot", "inspect"), "PATH"),
         (("snapshot", "inspect", "{missing}"), "missing"),
         (("snapshot", "inspect", "{parent}"), "holds no snapshot"),
-        (("snapshot", "inspect", "{data}", "--path", "/none"), "/none"),
-        (("snapshot", "inspect", "{data}", "--path", "n1"), "'n1'"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(
@@ -745,5 +640,4 @@ def test_the_command_itself(written: Written) -> None:
     flip(written.segments()[0], 100)
     done = subprocess.run(command, capture_output=True, env=clean_environment(), check=False, text=True)
     assert done.returncode == 1
-    assert "damaged" in done.stdout
     assert done.stderr.startswith("error: ")

@@ -27,7 +27,7 @@ from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRec
 BROKERS = (1, 2, 3)
 TOPICS = {"a": {0: (1, 2), 1: (2, 3)}, "b": {0: (3, 1)}, "c": {0: (1, 2), 1: (3, 2)}}
 RECORD = BrokerRecord(None, -1, (), {}, reads_queue=True, timestamp_ms=0)
-#: What a request or an entry says: {partition: leader epoch}, of roles, of metadata, or None for stops
+#: What a request says: {partition: leader epoch}, of roles, of metadata, or None for stops
 Said = Mapping[PartitionKey, int]
 
 
@@ -39,8 +39,8 @@ class Life:
     is_open: bool = False
     roles: dict[PartitionKey, int] = field(default_factory=dict)
     metadata: dict[PartitionKey, int] = field(default_factory=dict)
-    #: What is on its way to it: what it says, and the request that it answers, if it is one.
-    arriving: deque[tuple[str, Said, Send | None]] = field(default_factory=deque)
+    #: What is on its way to it: what it says, and the request that it answers.
+    arriving: deque[tuple[str, Said, Send]] = field(default_factory=deque)
 
     def apply(self, kind: str, said: Said, refused: Mapping[PartitionKey, int]) -> None:
         for key, epoch in said.items():
@@ -65,12 +65,9 @@ class Walk:
                 replicas = self.model.replicas(key)
                 state = PartitionStateRecord(ControllerEpoch(1), replicas[0], LeaderEpoch(0), replicas)
                 self.model.states[key] = KnownState(state, PartitionVersion(0), None)
-        self.by_queue = by_queue
         self.now_ms = 0
         self.effects: list[Effect] = []
-        self.channels = Channels(
-            self.model, Counters(), self.effects.append, by_queue=by_queue, queue_entries_max=1_000_000
-        )
+        self.channels = Channels(self.model, Counters(), self.effects.append, by_queue=by_queue)
         self.lives: dict[int, Life] = {}
         self.under_way: dict[int, Send] = {}
         for each in BROKERS:
@@ -127,7 +124,7 @@ class Walk:
         self.take()
 
     def decide(self) -> None:
-        """A multi of one state: written, refused, or written without the controller's knowledge."""
+        """A multi of one state is written."""
         key = self.rng.choice([each for each in self.model.states if each.topic not in self.model.deleting])
         known = self.model.states[key]
         state = replace(
@@ -136,16 +133,6 @@ class Walk:
             leader_epoch=LeaderEpoch(known.state.leader_epoch + 1),
         )
         written = KnownState(state, PartitionVersion(known.partition_version + 1), None)
-        self.channels.begin_write()
-        entries = self.channels.entries({key: written}, is_new=False)
-        assert self.by_queue or not entries
-        if self.rng.random() < 0.2:
-            return
-        for entry in entries:
-            said = {each: one.state.leader_epoch for each, one in entry.states.items()}
-            self.lives[entry.broker_id].arriving.append(("roles", said, None))
-        if self.rng.random() < 0.2:
-            self.channels.begin_write()
         assert self.model.put_state(key, written) is Change.LEADERSHIP
         self.channels.owe_leadership(key, is_new=False)
 
@@ -165,7 +152,7 @@ class Walk:
         kind, said, send = life.arriving.popleft()
         life.apply(kind, said, refused)
         # A request whose answer nobody waits for any more was applied all the same.
-        if send is not None and self.under_way.get(broker_id) is send:
+        if self.under_way.get(broker_id) is send:
             del self.under_way[broker_id]
             self.channels.answered(Answered(broker_id, life.generation, 0, refused), self.now_ms)
 

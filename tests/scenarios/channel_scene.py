@@ -1,7 +1,7 @@
 """The controller's channels in transcripts: brokers come and go, states change, and the transcript answers.
 
 After each command everything that may leave leaves. Time passes only by ``wait``. A state is what the quorum
-has acknowledged; ``write`` shows what goes into the multi of a state before it is.
+has acknowledged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from controller.core.channels import Channels
-from controller.core.effects import CloseChannel, Effect, OpenChannel, Resign, RoleEntry, Send, Trace
+from controller.core.effects import CloseChannel, Effect, OpenChannel, Resign, Send, Trace
 from controller.core.inputs import Answered, NoAnswer
 from controller.core.model import ClusterModel, KnownState, KnownTopic, LiveBroker
 from controller.core.options import Counters
@@ -31,17 +31,7 @@ class ChannelScene(Scene):
         self.model = ClusterModel()
         self.now_ms = 0
         self.effects: list[Effect] = []
-        self._use(by_queue=False, entries_max=1_000)
-
-    def _use(self, *, by_queue: bool, entries_max: int) -> None:
-        self.channels = Channels(
-            self.model, Counters(), self.effects.append, by_queue=by_queue, queue_entries_max=entries_max
-        )
-
-    @command("requests travel by queues of at most {count:int} entries")
-    def use_queues(self, count: int) -> Lines:
-        self._use(by_queue=True, entries_max=count)
-        return ()
+        self.channels = Channels(self.model, Counters(), self.effects.append, by_queue=False)
 
     @command("topic {topic} has {count:int} partitions on {brokers:ints}")
     def create(self, topic: str, count: int, brokers: tuple[int, ...]) -> Lines:
@@ -108,15 +98,6 @@ class ChannelScene(Scene):
         self._put(_key(key), leader=leader)
         return self._take()
 
-    @command("write {key} led by {leader:int}")
-    def write(self, key: str, leader: int) -> Lines:
-        """The controller's multi leaves."""
-        found = _key(key)
-        self.channels.begin_write()
-        entries = self.channels.entries({found: self._next(found, leader=leader)}, is_new=False)
-        overrun = [f"broker {each} has overrun its queue" for each in self.channels.overrun()]
-        return [*map(_entry, entries), *overrun, *self._take()]
-
     @command("topic {topic} is being deleted")
     def delete(self, topic: str) -> Lines:
         self.model.deleting[topic] = None
@@ -124,14 +105,11 @@ class ChannelScene(Scene):
         self.channels.owe_metadata(self.model.keys_of(topic))
         return self._take()
 
-    def _next(self, key: PartitionKey, leader: int, isr: tuple[int, ...] | None = None) -> KnownState:
+    def _put(self, key: PartitionKey, leader: int, isr: tuple[int, ...] | None = None) -> None:
         known = self.model.states[key]
         epoch = LeaderEpoch(known.state.leader_epoch + 1)
         state = replace(known.state, leader=leader, isr=isr or known.state.isr, leader_epoch=epoch)
-        return KnownState(state, PartitionVersion(known.partition_version + 1), None)
-
-    def _put(self, key: PartitionKey, leader: int, isr: tuple[int, ...] | None = None) -> None:
-        self.model.put_state(key, self._next(key, leader, isr))
+        self.model.put_state(key, KnownState(state, PartitionVersion(known.partition_version + 1), None))
         self.channels.owe_leadership(key, is_new=False)
 
     # --- answers
@@ -228,11 +206,6 @@ class ChannelScene(Scene):
         if key.topic in self.model.deleting:
             return f"{_name(key)} deleted"
         return _role(key, self.model.states[key])
-
-
-def _entry(entry: RoleEntry) -> str:
-    roles = ", ".join(_role(key, known) for key, known in entry.states.items())
-    return f"with the state into the queue of {entry.broker_id}: LeaderAndIsr {roles}"
 
 
 def _role(key: PartitionKey, known: KnownState) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quorum.server.connection import ClientConnection
+from quorum.server.stream import ClientStream
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
@@ -189,7 +189,7 @@ class ServerEnd(asyncio.Transport):
         #: bytes that the kernel keeps while the node does not read
         self._unread: list[bytes] = []
         self._ended = False
-        self._protocol: ClientConnection | None = None
+        self._protocol: ClientStream | None = None
         node.links[self] = link
         self._node = node
         self.enter(self._accept, node)
@@ -200,7 +200,7 @@ class ServerEnd(asyncio.Transport):
 
     def _accept(self, node: SimNode) -> None:
         assert node.member is not None
-        self._protocol = node.member.frontend.new_connection()
+        self._protocol = node.member.frontend.new_connection().stream
         self._protocol.connection_made(self)
 
     def take(self, data: bytes) -> None:

@@ -644,11 +644,9 @@ class SimTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def _judge(self, other: PeerIdentity) -> Refusal | None:
         """Say why a process may not speak for its node id, or not while another one does."""
-        admission = self._admission()
         peer = self._peers.get(other.node_id)
         present = None if peer is None or peer.inbound is None else peer.inbound.dialler
-        refusal = admission.refusal(other)
-        return refusal if refusal or present is None else admission.refusal_beside(other, present)
+        return self._admission().refusal(other, present)
 
     def refused(self, other: PeerIdentity) -> None:
         """A hello that somebody else began ended in a refusal, by whichever side."""

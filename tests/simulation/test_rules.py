@@ -37,7 +37,8 @@ TELLING = (
     "fsync-before-the-callback",
     "a-segment-has-its-name-durably",
     "a-snapshot-is-synced-before-its-name",
-    "who-met-a-cluster-founds-none",
+    "a-cluster-is-founded-by-all",
+    "nobody-founds-beside-a-log",
 )
 #: these run only where a disk is damaged, or a little rarer still
 RARE = {

@@ -20,7 +20,7 @@ from quorum.raft.datadir.identity import Start
 from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.hello import PeerIdentity, RefusalReason
 from quorum.raft.peers.peers import PeerNode
-from quorum.server.connection import ClientConnection
+from quorum.server.client import ClientConnection
 from tests.simulation.faults import FAULTS, PROFILES, SELDOM
 from tests.simulation.network import UNACKNOWLEDGED_TIMEOUT_MS, Network, SimTransport, Weather
 from tests.simulation.scheduler import Scheduler
@@ -432,8 +432,8 @@ def test_a_hello_needs_both_directions(way: tuple[int, int]) -> None:
 def test_a_retired_disk_is_refused_and_another_one_does_not_displace_the_recorded_one() -> None:
     network = Network(Scheduler(1))
     recorded, impostor, retired = (PeerIdentity("c", "", 2, 32 * each) for each in "abc")
-    voters = {1: Member("", f"{1:032x}"), 2: Member("", "")}
-    latest = Configuration("d" * 32, voters, {}, (retired.incarnation,))
+    voters, learners = {1: Member("", f"{1:032x}")}, {2: Member("", "")}
+    latest = Configuration("d" * 32, voters, learners, (retired.incarnation,))
     one = Peer(network, 1, admission=Admission(latest, latest, 1))
     judged = one.transport.acceptor()._judge
     refusal = judged(retired)
@@ -586,7 +586,7 @@ def test_an_exception_while_a_client_is_served_stops_the_member(monkeypatch: pyt
     assert node.member is not None
     frontend = node.member.frontend
     assert node.runtime is not None
-    node.runtime.enter(frontend.proceed_soon, frontend.new_connection())
+    node.runtime.enter(frontend.turn.proceed_soon, frontend.new_connection())
     node.scheduler.run(2000.0)
     assert "planted" in str(node.failures)
 

@@ -20,5 +20,5 @@ def services(view: ClusterView, **parts: object) -> BrokerServices:
 
 def in_every_part(fake: object) -> Any:
     """Return replicas whose parts are all one fake."""
-    names = ("registered", "producing", "fetching", "deleting", "logs")
+    names = ("control", "producing", "fetching", "deleting", "logs")
     return cast("Any", SimpleNamespace(**dict.fromkeys(names, fake)))

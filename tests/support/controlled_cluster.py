@@ -14,7 +14,6 @@ import pytest
 from controller.core.effects import SetData, Write
 from controller.core.inputs import MultiDone
 from controller.core.options import ControllerOptions
-from controller.election import store
 from controller.runtime.controller import Controller
 from controller.runtime.shell import Shell
 from quorum.local import ensemble
@@ -22,6 +21,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
 from tests.support.nodes import eventually
 from tests.support.scripted_broker import OPTIONS, ScriptedBroker
+from tests.support.written_states import create_topic
 
 DEADLINE_S = 20.0
 TOPIC = "orders"
@@ -70,7 +70,7 @@ class ControlledCluster:
     async def create(self, replicas: dict[int, tuple[int, ...]], topic: str = TOPIC) -> None:
         """Create a topic by its znode, as an administrator does, and wait for its leaders."""
         client = next(iter(self.brokers.values())).client
-        await store.create_topic(client, topic, TopicRecord(uuid.uuid4(), replicas))
+        await create_topic(client, topic, TopicRecord(uuid.uuid4(), replicas))
         for partition, brokers in replicas.items():
             for each in brokers:
                 if self.brokers[each].generation >= 0:

@@ -20,13 +20,12 @@ from quorum.client import (
     WatchOverflowError,
 )
 from quorum.client.errors import server_error
-from quorum.errors import CODES, QuorateError
+from quorum.errors import CODE_NUMBERS, CODES, QuorateError
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
-from quorum.wire.protocol import ErrorCode
 
 _SERVED: Final = [server_error(code, "/x") for code in CODES if code != 0]
 #: Codes without a class of their own: one that says nothing, one that is final, one that passes.
-_BARE: Final = (ErrorCode.SYSTEM_ERROR, ErrorCode.QUOTA_EXCEEDED, ErrorCode.THROTTLED_OP)
+_BARE: Final = tuple(CODE_NUMBERS[each] for each in ("SYSTEMERROR", "QUOTAEXCEEDED", "THROTTLEDOP"))
 #: One error of each class that calls of a client raise, and of each kind of code that a server may answer.
 ERRORS: Final[dict[str, QuorateError]] = {
     **{

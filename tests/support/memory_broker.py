@@ -39,16 +39,14 @@ from controller.core.outcomes import PartitionOutcome, ShutdownOutcome, TopicOut
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.entities import (
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    StopReplicaRequest,
-    StopReplicaResponse,
+    ControllerRequest,
+    ControlResponse,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
-    UpdateMetadataResponse,
     UpdateMetadataTopicState,
+    refusal,
 )
 from controller.wire.codes import ErrorCode
 from controller.wire.scram import ScramServer
@@ -152,18 +150,11 @@ class MemoryReplicas:
         batches = self.batches.get(key)
         return batches[-1][1] + 1 if batches else 0
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Apply nothing."""
-        return LeaderAndIsrResponse(error_code=0, topics=())
-
-    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop nothing."""
-        return StopReplicaResponse(error_code=0, partition_errors=())
-
-    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Apply."""
-        self.view.apply(request)
-        return UpdateMetadataResponse(error_code=0)
+    async def apply(self, request: ControllerRequest) -> ControlResponse:
+        """Apply what the cluster looks like, and nothing else."""
+        if isinstance(request, UpdateMetadataRequest):
+            self.view.apply(request)
+        return refusal(request, ErrorCode.NONE)
 
     async def produce(
         self, batches: Mapping[PartitionKey, bytes], *, acks: int, timeout_ms: int

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from broker.core.replica_moves import MOVES
+from broker.core.replica_moves import MOVES as REPLICA_MOVES
+from controller.core.phases import PHASE_MOVES
+from quorum.server.phases import MOVES as CONNECTION_MOVES
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "moves.md"
 _HEAD: Final = """# Tables of moves
 
-Which inputs change the role of a pure machine, and to what. Made from the tables in the code by
+What changes the role or phase of something, and to what. Made from the tables in the code by
 `python -m tests.support.moves_page`; do not edit.
 """
 
@@ -23,34 +25,58 @@ def name_of(kind: type) -> str:
     return kind.__name__.removesuffix("State").lower()
 
 
-def section(
-    title: str,
-    table: Mapping[tuple[type, type], Iterable[type]],
-    roles: Iterable[type],
-    inputs: Iterable[type],
-) -> str:
-    """Return a diagram of what changes a role, and a list of what is illegal where."""
-    lines = [f"## {title}", "", "```mermaid", "stateDiagram-v2"]
-    changes: dict[tuple[str, str], list[str]] = {}
-    for (role, kind), after in table.items():
-        for new in after:
-            if new is not role:
-                changes.setdefault((name_of(role), name_of(new)), []).append(kind.__name__)
-    lines += [
-        f"    {old} --> {new}: {', '.join(sorted(kinds))}" for (old, new), kinds in sorted(changes.items())
+def diagram(title: str, changes: Iterable[tuple[str, str, str]]) -> str:
+    """Return a diagram of (before, after, why or ""); what changes nothing is not shown."""
+    arrows: dict[tuple[str, str], set[str]] = {}
+    for before, after, why in changes:
+        if before != after:
+            arrows.setdefault((before, after), set()).add(why)
+    lines = [
+        f"    {before.replace(' ', '_')} --> {after.replace(' ', '_')}: {', '.join(sorted(whys))}".rstrip(
+            ": "
+        )
+        for (before, after), whys in sorted(arrows.items())
     ]
-    lines += ["```", "", "| input | illegal in |", "|---|---|"]
-    for kind in inputs:
-        illegal = [name_of(role) for role in roles if (role, kind) not in table]
+    return "\n".join([f"## {title}", "", "```mermaid", "stateDiagram-v2", *lines, "```", ""])
+
+
+def illegal_inputs() -> str:
+    """Return in which roles a replica must not get an input."""
+    roles = dict.fromkeys(role for role, _ in REPLICA_MOVES)
+    lines = ["| input | illegal in |", "|---|---|"]
+    for kind in dict.fromkeys(kind for _, kind in REPLICA_MOVES):
+        illegal = [name_of(role) for role in roles if (role, kind) not in REPLICA_MOVES]
         if illegal:
             lines.append(f"| {kind.__name__} | {', '.join(illegal)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def page() -> str:
-    roles, inputs = dict.fromkeys(role for role, _ in MOVES), dict.fromkeys(kind for _, kind in MOVES)
-    replica = section("A replica (`broker/core/replica_moves.py`)", MOVES, roles, inputs)
-    return f"{_HEAD}\n{replica}\n"
+    parts = [
+        _HEAD,
+        diagram(
+            "A client connection of the quorum (`quorum/server/phases.py`)",
+            ((phase.value, after.value, move.value) for (phase, move), after in CONNECTION_MOVES.items()),
+        ),
+        diagram(
+            "A partition, as the controller sees it (`controller/core/phases.py`)",
+            (
+                (phase.value, after.value, "")
+                for phase, all_after in PHASE_MOVES.items()
+                for after in all_after
+            ),
+        ),
+        diagram(
+            "A replica (`broker/core/replica_moves.py`)",
+            (
+                (name_of(role), name_of(after), kind.__name__)
+                for (role, kind), all_after in REPLICA_MOVES.items()
+                for after in all_after
+            ),
+        ),
+        illegal_inputs(),
+    ]
+    return "\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -436,6 +436,19 @@ class QuorateNodes:
         assert isinstance(answer, dict)
         return code, answer
 
+    def take_snapshot(self, node_id: int) -> dict[str, Any]:
+        """Have a node take a snapshot; returns the listed one once it is durable."""
+        code, answer = self.change(node_id, "POST", "/v1/snapshots", {})
+        assert code == 202, answer
+
+        def newest() -> dict[str, Any]:
+            listed = json.loads(self.get(node_id, "/v1/snapshots")[1])
+            assert not listed["problem"], listed
+            found = [each for each in listed["items"] if each["log_index"] >= answer["log_index"]]
+            return found[-1] if found else {}
+
+        return eventually(newest, READY_DEADLINE_S, f"node {node_id} has a snapshot")
+
     def status(self, node_id: int) -> dict[str, Any]:
         """The answer of GET /v1/status.
 

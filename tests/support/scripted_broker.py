@@ -261,10 +261,10 @@ class ScriptedBroker:
             self._connections.discard(writer)
             writer.close()
 
-    async def _take_entry(self, request: ControlRequest) -> int:
+    async def _take_entry(self, request: ControlRequest) -> ControlResponse:
         self.requests.append(request)
         await self.answers.wait()
-        return self._answer(request).error_code
+        return self._answer(request)
 
     def _answer(self, request: ControlRequest) -> ControlResponse:
         code = self.script(request)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from quorum.core.machine import StateMachine
+from quorum.core.session_tracker import SessionTracker
 from quorum.core.watches import WatchTable
 from quorum.errors import QuorateError
-from quorum.server.connection import ClientConnection
+from quorum.server.client import ClientConnection
 from quorum.server.frontend import Frontend
-from quorum.server.sessions import SessionTracker
 
 NODE_ID = 1
 #: a node that no connection of the test belongs to

@@ -259,7 +259,7 @@ class SteppedController:
                 return NodesRead(number, tuple(found))
             case ReadChildren(number, path):
                 return ChildrenRead(number, tree.children(path) if path in tree.nodes else None)
-            case Write(number, operations, _):
+            case Write(number, operations):
                 return MultiDone(number, tree.multi(operations))
             case GiveWay():
                 return Continued()

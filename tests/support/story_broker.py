@@ -33,7 +33,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from tests.support.nodes import clean_environment
 from tests.support.trust import TRUST
-from tests.support.written_states import write_states
+from tests.support.written_states import create_topic, write_states
 
 ROUNDS_MAX = 8
 HELD = "/held"
@@ -122,7 +122,7 @@ class Broker:
                 partition: tuple(brokers[(partition + shift) % len(brokers)] for shift in range(2))
                 for partition in range(command["partitions"])
             }
-            await store.create_topic(self.client, topic, TopicRecord(uuid.UUID(int=topic_number), replicas))
+            await create_topic(self.client, topic, TopicRecord(uuid.UUID(int=topic_number), replicas))
             for partition, isr in replicas.items():
                 states[PartitionKey(topic, partition)] = PartitionStateRecord(
                     self._epoch, isr[0], LeaderEpoch(0), isr

@@ -40,8 +40,16 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.admin": {"changelog", "client", "config", "errors", "metadata", "platform"},
     "quorum.changelog": {"core", "errors", "platform"},
     "quorum.node.digests": {"core", "errors", "raft.core", "raft.requests"},
+    "quorum.node.catching_up": set(),
+    "quorum.node.batches": {"platform", "raft.engine", "raft.requests"},
+    "quorum.node.expiry": {"core", "errors", "platform", "raft.core", "raft.engine", "raft.requests"},
+    "quorum.node.replica": {
+        *("core", "errors", "platform", "raft.core", "raft.datadir", "raft.engine", "raft.requests"),
+        *("node.batches", "node.catching_up", "node.digests", "node.expiry"),
+    },
     "quorum.node": {
-        *("admin", "changelog", "config", "core", "errors", "node.digests", "platform", "raft.core"),
+        *("admin", "changelog", "config", "core", "errors", "platform", "raft.core"),
+        *("node.batches", "node.catching_up", "node.digests", "node.expiry", "node.replica"),
         "raft.datadir",
         *("raft.engine", "raft.journal", "raft.peers", "raft.requests", "raft.snapshots", "server", "wire"),
     },
@@ -52,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.launcher": {"admin", "errors", "platform"},
     "quorum.cli.shell": {"client", "errors", "platform", "wire"},
     "quorum.cli.offline": {
-        *("core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
+        *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
         *("raft.requests", "raft.snapshots"),
     },
     "quorum.cli.commands": {

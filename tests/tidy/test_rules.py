@@ -56,7 +56,8 @@ def test_the_walk_sees_the_project() -> None:
         ("quorum/raft/journal/writer.py", "from quorum.raft.peers.codec import pack"),
         ("broker/log/segment.py", "from broker.replication import manager"),
         ("broker/unheard_of/x.py", ""),
-        ("quorum/node/digests/judge.py", "from quorum.node.replica import Replica"),
+        ("quorum/node/digests.py", "from quorum.node.replica import Replica"),
+        ("quorum/node/replica.py", "from quorum.server.frontend import Frontend"),
     ],
 )
 def test_an_import_against_the_direction_is_found(path: str, text: str) -> None:

@@ -55,7 +55,7 @@ def test_a_full_batch_is_handed_over_while_a_connection_is_read_and_carried_out_
     replica = replica_of(engine, runtime)
     for _ in range(10):
         assert replica.submit(cast("Any", None), 1, 1, None, [[5, "/a", bytes(600), -1]])
-    assert replica.backlog_bytes > 6000
+    assert replica.batches.backlog_bytes > 6000
     assert engine.count == 0
     runtime.turn()
     assert engine.count == 1
@@ -71,8 +71,8 @@ def test_the_largest_run_fits_an_entry_and_a_larger_one_is_refused() -> None:
         return replica.submit(cast("Any", None), NUMBER_MAX, NUMBER_MAX, None, [command])
 
     assert not submit(ENTRY_BYTES_MAX)
-    assert replica.backlog_bytes == 0
+    assert replica.batches.backlog_bytes == 0
     largest = next(size for size in range(ENTRY_BYTES_MAX, 0, -1) if submit(size))
     assert largest > 0.9 * ENTRY_BYTES_MAX
     runtime.turn()
-    assert 0.9 * ENTRY_BYTES_MAX < replica.backlog_bytes <= ENTRY_BYTES_MAX
+    assert 0.9 * ENTRY_BYTES_MAX < replica.batches.backlog_bytes <= ENTRY_BYTES_MAX

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorum.config.node import NodeConfig
-from quorum.errors import DataDirError, DiskFullError
+from quorum.errors import DataDirError
 from quorum.node.member import QuorumMember
 from quorum.raft.datadir.identity import IDENTITY_NAME, Start, load_identity
 from quorum.raft.peers.hello import PeerIdentity
@@ -84,7 +84,6 @@ def test_a_start_that_the_disk_refuses_ends_whichever_call_fails(
         raise AssertionError(f"more than {CALLS_MAX} calls of {operation}")
     assert refusals
     assert all(refusal.remedy for refusal in refusals)
-    assert number == errno.ENOSPC or not any(isinstance(refusal, DiskFullError) for refusal in refusals)
 
 
 def test_what_a_full_disk_does_not_take_of_the_identity_is_written_when_there_is_room(
@@ -107,26 +106,28 @@ def test_what_a_full_disk_does_not_take_of_the_identity_is_written_when_there_is
     member.close()
 
 
-def test_a_founder_on_a_full_disk_founds_nothing_once_it_met_a_cluster_and_remembers_it(
-    config: NodeConfig,
-) -> None:
-    disk = MemoryDisk(random.Random(0))
-    member, runtime, failures = attached(config, disk)
-    disk.fail("create", errno.ENOSPC, path_part=IDENTITY_NAME, times=3)
-    member.peer_proved(PeerIdentity("local", "ab" * 16, 2, "2" * 32))
-    assert member.core.rivalled_cluster == "ab" * 16
-    assert load_identity(disk, DATA).met_cluster_id == ""
-    run(runtime, 2000)
-    assert load_identity(disk, DATA).met_cluster_id == "ab" * 16
+def test_a_founder_says_what_it_waits_for(config: NodeConfig, caplog: pytest.LogCaptureFixture) -> None:
+    member, _, failures = attached(config, MemoryDisk(random.Random(0)))
+    assert "has not heard from node 2, node 3 that it founds, too" in member.founding_problem()[0]
+    member.peer_proved(PeerIdentity("local", "", 2, "2" * 32, founding_term=0))
+    assert "has not heard from node 3 that" in member.founding_problem()[0]
+    member.peer_proved(PeerIdentity("elsewhere", "ab" * 16, 3, "3" * 32))
+    assert "has not heard from node 3 that" in member.founding_problem()[0]
+    for _ in range(2):
+        member.peer_proved(PeerIdentity("local", "ab" * 16, 3, "3" * 32))
+    problem, remedy = member.founding_problem()
+    assert f"node 3 belongs to the cluster {'ab' * 16} already" in problem
+    assert "`quorate members replace 1`" in remedy
+    assert caplog.text.count("node 3 belongs to the cluster") == 1
     assert not failures
-    member.stop()
     member.close()
 
 
 def test_an_identity_that_the_disk_does_not_take_at_all_stops_the_node(config: NodeConfig) -> None:
+    alone = dataclasses.replace(config, members={1: config.members[1]})
     disk = MemoryDisk(random.Random(0))
-    member, _, failures = attached(config, disk)
+    member, runtime, failures = attached(alone, disk)
     disk.fail("create", errno.EIO, path_part=IDENTITY_NAME)
-    member.peer_proved(PeerIdentity("local", "ab" * 16, 2, "2" * 32))
+    run(runtime, 1000)
     assert [type(failure) for failure in failures] == [DataDirError]
     member.close()

@@ -9,13 +9,11 @@ import pytest
 
 from quorum.config.node import NodeConfig
 from quorum.node.member import FIRST_INCARNATION_MIN, QuorumMember
-from quorum.raft.datadir.identity import Start, journal_directory
-from quorum.raft.journal.format import SEGMENT_SUFFIX
+from quorum.raft.datadir.identity import Start
 from quorum.raft.requests.origins import LEAP_MAX, incarnation_above
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
-from tests.support.planted_snapshots import plant_snapshot
-from tests.unit.raft.forced_disks import DATA, config_of_three, member_of_three, opened, run_alone
+from tests.unit.raft.forced_disks import config_of_three, opened
 
 
 @pytest.fixture
@@ -42,24 +40,6 @@ def test_a_founder_that_is_bootstrapped_again_begins_elsewhere_than_its_lost_dis
     assert first[3] == first[2] + 1
     assert min(first) >= FIRST_INCARNATION_MIN
     assert len({*first}) == len(first)
-
-
-def test_a_snapshot_may_know_a_later_one_than_what_is_left_of_the_journal(config: NodeConfig) -> None:
-    disk = member_of_three(config)
-    ended(run_alone(config, disk, Start.FORCE_NEW_CLUSTER), disk)
-    folder = journal_directory(DATA)
-    (name,) = [each for each in disk.listdir(folder) if each.endswith(SEGMENT_SUFFIX)]
-    left = disk.content(f"{folder}/{name}").rstrip(b"\0")
-    member = run_alone(config, disk, Start.PLAIN)
-    known, _ = member.replica.machine.origins[1]
-    plant_snapshot(disk, DATA, member.replica.machine)
-    ended(member, disk)
-    disk.plant(f"{folder}/{name}", left)
-    member = run_alone(config, disk, Start.FORCE_NEW_CLUSTER)
-    raised, number = member.replica.machine.origins[1]
-    assert known < raised <= known + LEAP_MAX
-    assert number == 0
-    ended(member, disk)
 
 
 def test_what_is_above_another_disks_is_not_the_next_that_this_may_use() -> None:

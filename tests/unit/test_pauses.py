@@ -149,7 +149,7 @@ def test_what_is_overdue_after_a_pause_is_given_up_only_by_the_next_tick(late_ag
     runtime.turn()
     runtime.now_ms += DEADLINE_MS + 1.0
     replica.tick(runtime.now_ms, DEADLINE_MS)
-    assert replica.batches_abandoned == 0
+    assert replica.batches.forwarder.batches_abandoned == 0
     runtime.now_ms += 100.0
     replica.tick(runtime.now_ms, 80.0 if late_again else 0.0)
-    assert replica.batches_abandoned == 1
+    assert replica.batches.forwarder.batches_abandoned == 1

@@ -135,12 +135,9 @@ def test_a_format_may_be_written_with_more_bytes_than_it_needs() -> None:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_newer_entry_is_told_and_not_misprinted(kind: EntryKind) -> None:
     bench = Bench()
-    for values in (False, True):
-        payload = msgpack.packb([FORMATS[kind], *bench.fields[kind]])
-        assert "problem" not in describe_record(bench.entry(kind, payload), values=values)
-        newer = msgpack.packb([FORMATS[kind] + 1, *bench.fields[kind]])
-        told = describe_record(bench.entry(kind, newer), values=values)
-        assert str(told.pop("problem")).startswith(
-            f"format {FORMATS[kind] + 1} of a {kind.name.lower()} entry"
-        )
-        assert set(told) == {"type", "index", "term", "kind", "stamp_ms", "bytes"}
+    payload = msgpack.packb([FORMATS[kind], *bench.fields[kind]])
+    assert "problem" not in describe_record(bench.entry(kind, payload))
+    newer = msgpack.packb([FORMATS[kind] + 1, *bench.fields[kind]])
+    told = describe_record(bench.entry(kind, newer))
+    assert str(told.pop("problem")).startswith(f"format {FORMATS[kind] + 1} of a {kind.name.lower()} entry")
+    assert set(told) == {"type", "index", "term", "kind", "stamp_ms", "bytes"}

@@ -36,6 +36,9 @@ class LeadingEngine(Anything):
         self.entry_bytes_max = entry_bytes_max
         self.proposed: list[list[list[Any]]] = []
 
+    def peer_ids(self) -> list[int]:
+        return []
+
     def guarded(self, _what: str, call: Any) -> Any:
         return call
 

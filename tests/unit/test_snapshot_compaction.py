@@ -8,7 +8,8 @@ import random
 import pytest
 
 from quorum.core.machine import StateMachine
-from quorum.node.snapshotting import REMOVAL_RETRY_MS, LastSnapshot, Snapshotter
+from quorum.node.compaction import REMOVAL_RETRY_MS, Compaction
+from quorum.node.snapshotting import LastSnapshot, Snapshotter
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Compacted, Stimulus
 from quorum.raft.journal.journal import Install, Journal, JournalFullError, JournalOptions
@@ -40,7 +41,11 @@ class Bench:
         self.failures: list[object] = []
         self.writer = JournalWriter(self.journal, self.runtime, self.fail, self.fail)
         self.snapshotter = Snapshotter(
-            self, self.store, self.journal, self.writer, self.runtime, self.steps.append, self.fail
+            self,
+            self.store,
+            Compaction(self.store, self.journal, self.writer, self.runtime, self.steps.append, self.fail),
+            self.runtime,
+            self.fail,
         )
 
     def fail(self, story: object) -> None:

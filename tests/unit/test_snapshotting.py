@@ -6,7 +6,8 @@ from __future__ import annotations
 import random
 
 from quorum.core.machine import StateMachine
-from quorum.node.snapshotting import BUSY_MS, GIVE_UP_PAUSE_MS, RESTS_PER_SLICE, SLICE_MS, Snapshotter
+from quorum.node.compaction import Compaction
+from quorum.node.snapshotting import PAUSE_SLICES, RESTS, SLICE_MS, Snapshotter
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Stimulus
 from quorum.raft.journal.journal import Journal, JournalOptions
@@ -21,7 +22,8 @@ NODES = 400
 RECORDS_PER_STEP = 10
 #: looks at the clock, and so steps of the walk, that fit a slice
 STEPS_PER_SLICE = 4
-REST_MS = RESTS_PER_SLICE * SLICE_MS
+REST_MS = RESTS * SLICE_MS
+GIVE_UP_PAUSE_MS = PAUSE_SLICES * SLICE_MS
 ENTRY = Entry(1, 1, EntryKind.NOOP, 0, b"")
 
 
@@ -55,10 +57,8 @@ class Bench:
         self.snapshotter = Snapshotter(
             self,
             self.store,
-            journal,
-            writer,
+            Compaction(self.store, journal, writer, self.runtime, steps.append, self._fail),
             self.runtime,
-            steps.append,
             self._fail,
             records_per_step=RECORDS_PER_STEP,
         )
@@ -115,10 +115,9 @@ def test_it_rests_on_between_two_entries_of_a_load_and_not_when_the_load_has_end
     bench.begin()
     bench.write(0)
     assert bench.chunks(1) == STEPS_PER_SLICE - 1
-    for _ in range(5):
+    for _ in range(RESTS):
         assert bench.chunks(20) == 0, "nothing was written since, but it may be soon"
         assert bench.chunks(0, after_ms=REST_MS) == STEPS_PER_SLICE - 1
-    bench.runtime.advance(BUSY_MS)
     assert bench.chunks(4) == 4 * (STEPS_PER_SLICE - 1)
 
 

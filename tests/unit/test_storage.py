@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> NodeConfig:
 
 
 def opened(config: NodeConfig, disk: MemoryDisk, start: Start = Start.PLAIN) -> Storage:
-    storage = open_storage(config, disk, start, random.Random(0))
+    storage = open_storage(config.node, config.raft, disk, start, random.Random(0))
     storage.close()
     return storage
 

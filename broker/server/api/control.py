@@ -14,19 +14,9 @@ from controller.messages.entities import ControlledShutdownResponse, RemainingPa
 from controller.wire.codes import ErrorCode
 
 
-async def leader_and_isr(services: BrokerServices, call: Call) -> Answer:
-    """Lead or follow partitions."""
-    return [encode_response(await services.replicas.registered.leader_and_isr(call.body))]
-
-
-async def stop_replica(services: BrokerServices, call: Call) -> Answer:
-    """Stop replicas, and delete some."""
-    return [encode_response(await services.replicas.registered.stop_replica(call.body))]
-
-
-async def update_metadata(services: BrokerServices, call: Call) -> Answer:
-    """Take over what the controller says of the cluster."""
-    return [encode_response(await services.replicas.registered.update_metadata(call.body))]
+async def control(services: BrokerServices, call: Call) -> Answer:
+    """Lead, follow or stop replicas, or take over what the controller says of the cluster."""
+    return [encode_response(await services.replicas.control.apply(call.body))]
 
 
 async def controlled_shutdown(services: BrokerServices, call: Call) -> Answer:

@@ -38,11 +38,7 @@ _NOT_FOUND_VERSION: Final = 6
 
 
 async def term_of(services: BrokerServices) -> GroupsTerm:
-    """Return the term of this broker as the coordinator, once its groups are loaded.
-
-    Raises:
-        NotCoordinatorError: this broker is not the coordinator.
-    """
+    """Return the term of this broker as the coordinator, once its groups are loaded."""
     candidate = services.groups()
     term = None if candidate is None else candidate.term
     if term is None:

@@ -73,12 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print; returns 0.
-
-    Raises:
-        HistoryGoneError: the node does not retain --from.
-        UsageError, UnreachableError: as admin.client.get.
-    """
+    """Print; returns 0."""
     act: Callable[[argparse.Namespace], None] = arguments.act
     act(arguments)
     return 0
@@ -121,12 +116,7 @@ def _status_zxid(url: str) -> int:
 
 
 def _page(url: str, zxid: int, wait_ms: int) -> list[dict[str, Any]]:
-    """Ask for records.
-
-    Raises:
-        HistoryGoneError: the node does not retain the first.
-        UsageError, UnreachableError: as admin.client.get; also for what is no answer of a node.
-    """
+    """Ask for records."""
     code, body = get(url, f"/v1/changelog?from_zxid={zxid}&wait_ms={wait_ms}", TIMEOUT_S + wait_ms / 1000)
     try:
         answer = [json.loads(line) for line in body.splitlines()]
@@ -169,11 +159,7 @@ def _shown(image: str | None) -> str:
 
 
 def _zxid(text: str) -> int:
-    """Read a zxid, decimal or as 0x….
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a zxid, decimal or as 0x…."""
     zxid = int(text, 0)
     if not 0 <= zxid < 1 << 63:
         raise ValueError(text)

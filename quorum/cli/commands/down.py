@@ -39,10 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0, also if nothing ran there.
-
-    Raises:
-        DataDirError: there is no such directory, or its holder did not say its id.
-        QuorateError: it did not stop in time.
     """
     data_dir: Path = arguments.data_dir
     if not data_dir.is_dir():

@@ -77,13 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask and print.
-
-    Raises:
-        UsageError: ID or ADDR is none, and as adminclient.ask.
-        UnreachableError: nothing was asked of the node; of `list` also: no answer of a node came.
-        OutcomeUnknownError, RefusedByNodeError: as adminclient.ask.
-    """
+    """Ask and print."""
     if arguments.action != "list":
         arguments.node_id = _node_id(arguments.node_id)
     if arguments.action == "add":

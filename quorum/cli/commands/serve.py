@@ -29,20 +29,17 @@ HELP = "run one quorum node in the foreground"
 DESCRIPTION = """\
 Run one quorum node until SIGTERM or Ctrl-C. Settings come from the configuration file, then from the
 environment (QUORATE_<SECTION>_<KEY>), then from --set. The first start of a new cluster needs --bootstrap on
-every founding node, the first start of a node that was added or replaced needs --join, and in [members] the
-present members and itself; later starts do without, and with it change nothing.
+every founding node, and all of them at the same time once; the first start of a node that was added or
+replaced needs --join, and in [members] the present members and itself. On a formatted directory both change
+nothing, so they may stay in a start script.
 
---bootstrap says: this node has never run. Never give it to a node whose data are lost: that one is replaced
-(quorate members replace) and started with --join. A founder with an empty directory that reaches a member of
-a cluster founds nothing, says so, and waits. But a majority of empty founders that reach no member of it
-cannot know of it, and founds a second cluster without what the first one acknowledged.
+A founder with an empty directory founds only together with all others in [members], each of them empty. Where
+one of them is missing it waits, and where one belongs to a cluster it says so and waits to be let in (quorate
+members replace).
 
 --force-new-cluster is for a majority that is lost for good: this node goes on from its own data as the only
-member of a new cluster. What the others acknowledged and this node never received is lost. It is also for a
-node without others that says the end of its journal is gone: it goes on with what is left. It is ignored on a
-directory that was forced before and lost nothing since.
-
-On a full disk the node waits for room, not ready, and says so on its admin port."""
+member of a new cluster. What the others acknowledged and this node never received is lost. It is ignored on a
+directory that was forced before."""
 EXAMPLES = """\
 examples:
   quorate serve --config node.toml --bootstrap      the first start of a founding node
@@ -64,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--bootstrap",
         action="store_true",
-        help="format an empty data directory as a founder of a new cluster; only for a node that never ran",
+        help="format an empty data directory as that of a founder, which founds together with all others",
     )
     start.add_argument(
         "--join",
@@ -84,10 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0 after a clean stop.
-
-    Raises:
-        ConfigError: before anything is started.
-        NodeStoppedError: the node stopped itself; with its story.
     """
     import uvloop
 
@@ -112,7 +105,7 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
         start = Start.JOIN
     elif arguments.force_new_cluster:
         start = Start.FORCE_NEW_CLUSTER
-    node = QuorumNode(config, start=start, waits_for_room=True)
+    node = QuorumNode(config, start=start)
     asyncio.get_running_loop().set_exception_handler(functools.partial(_escaped, node))
     with stop_requests(arguments.parent_fd) as stop_request:
         if not await _start(node, stop_request):
@@ -144,11 +137,7 @@ def _escaped(node: QuorumNode, loop: asyncio.AbstractEventLoop, context: dict[st
 
 
 async def _start(node: QuorumNode, stop_request: asyncio.Future[str]) -> bool:
-    """Start the node; returns whether it did before it was asked to stop.
-
-    Raises:
-        QuorateError: as QuorumNode.start.
-    """
+    """Start the node; returns whether it did before it was asked to stop."""
     starting = asyncio.ensure_future(node.start())
     either: set[asyncio.Future[Any]] = {stop_request, starting}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -55,11 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prover(file: Path | None) -> Callable[[Client], Awaitable[None]] | None:
-    """Return what proves the secrets of a file for a client.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
+    """Return what proves the secrets of a file for a client."""
     if file is None:
         return None
     from quorum.client import NoNodeError

@@ -1,8 +1,8 @@
 """`quorate snapshot`: has a node take a snapshot, and checks and shows one snapshot file.
 
-`take` asks the admin port of the node whose state it is. `inspect` reads a file, whose node may run: a
-finished snapshot never changes. Its exit codes: 0 good, 1 damaged, 2 usage. What is found and how it is told
-is quorum.cli.offline's.
+`take` asks the admin port of the node whose state it is, and looks until it is there. `inspect` reads a file,
+whose node may run: a finished snapshot never changes. Its exit codes: 0 good, 1 damaged, 2 usage. What is
+found is quorum.cli.offline's.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import time
 from collections.abc import Callable
+from typing import Any
 
-from quorum.admin.client import AdminChange, ask
+from quorum.admin.client import AdminChange, ask, get
 from quorum.cli.commands.status import DEFAULT_ADMIN_URL
-from quorum.errors import UsageError, printable
+from quorum.errors import OutcomeUnknownError, SnapshotNotTakenError, UnreachableError, UsageError, printable
 
 #: by these PATH is no file that this user may read (EINVAL: a pipe, a device); the others are the disk's
 _NO_FILE_ERRNOS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL)
-#: longer than the node's own deadline for a snapshot, 600 s
-TAKE_TIMEOUT_S = 630.0
+#: longer than a snapshot of a large tree takes on a busy node
+TAKE_TIMEOUT_S = 600.0
+TIMEOUT_S = 30.0
+LOOK_PAUSE_S = 0.2
 _TAKE = AdminChange(
     "POST",
     "/v1/snapshot",
-    {"log_index": int, "size_bytes": int, "path": str},
+    {"log_index": int},
     "the request for a snapshot",
     "ask again, which does no harm: one that was taken meanwhile is named, unless more was applied since",
 )
@@ -33,16 +37,15 @@ DESCRIPTION = """\
 take: have a running node write a snapshot of all that it has applied, and say where it is once it is
 durable. If nothing was applied since its newest snapshot, that one is named and nothing is written.
 
-inspect: check a snapshot file through all its checksums, load it as a node would, and show what it holds;
-nothing is changed. PATH is the file; of a snapshots folder or a data directory the newest one is taken. Exit
-codes: 0 good, 1 damaged, 2 usage."""
+inspect: check a snapshot file through all its checksums, load it as a node would, and show what it holds as
+JSON; nothing is changed. PATH is the file; of a snapshots folder or a data directory the newest one is taken.
+Exit codes: 0 good, 1 damaged, 2 usage."""
 EXAMPLES = """\
 examples:
   quorate snapshot take
   quorate snapshot take --admin http://10.0.0.3:8181 --json
   quorate snapshot inspect data/node-1/data
-  quorate snapshot inspect data/node-1/data/snapshots/FILE --tree
-  quorate snapshot inspect FILE --path /brokers/ids/1 --json
+  quorate snapshot inspect FILE --tree | jq 'select(.path == "/brokers/ids/1")'
 """
 
 
@@ -60,10 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     taking.set_defaults(act=_take)
     inspecting = actions.add_parser("inspect", help="check and show one", allow_abbrev=False)
     inspecting.add_argument("path", metavar="PATH", help="a snapshot file, or the folder of several")
-    what = inspecting.add_mutually_exclusive_group()
-    what.add_argument("--path", dest="znode", metavar="ZNODE", help="show one znode: Stat, ACL, data")
-    what.add_argument("--tree", action="store_true", help="list all znodes")
-    inspecting.add_argument("--json", action="store_true", help="print JSON (--tree: one object a line)")
+    inspecting.add_argument("--tree", action="store_true", help="show all znodes, one JSON object a line")
     inspecting.set_defaults(act=_inspect)
 
 
@@ -72,38 +72,48 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0: the snapshot was taken, or is good.
-
-    Raises:
-        UsageError: there is no such file or znode, or it may not be read; and as adminclient.ask.
-        SnapshotDamagedError: what is damaged; after what can be read was printed.
-        UnreachableError: nothing was asked of the node.
-        OutcomeUnknownError, RefusedByNodeError: as adminclient.ask.
     """
     act: Callable[[argparse.Namespace], int] = arguments.act
     return act(arguments)
 
 
 def _take(arguments: argparse.Namespace) -> int:
-    answer = ask(arguments.admin, _TAKE, TAKE_TIMEOUT_S)
+    wanted = ask(arguments.admin, _TAKE, TIMEOUT_S)["log_index"]
+    until_s = time.monotonic() + TAKE_TIMEOUT_S
+    while (found := _look(arguments.admin, wanted)) is None:
+        if time.monotonic() > until_s:
+            problem = f"the snapshot of index {wanted} is still under way after {TAKE_TIMEOUT_S:g} s"
+            raise OutcomeUnknownError(problem, "look for it with GET /v1/snapshots")
+        time.sleep(LOOK_PAUSE_S)
     if arguments.json:
-        print(json.dumps(answer, sort_keys=True))
+        print(json.dumps(found, sort_keys=True))
     else:
-        size, path = answer["size_bytes"], printable(answer["path"])
-        print(f"the snapshot of index {answer['log_index']} is durable: {size:,} bytes in {path}")
+        size, path = found["size_bytes"], printable(found["path"])
+        print(f"the snapshot of index {found['log_index']} is durable: {size:,} bytes in {path}")
     return 0
 
 
-def _inspect(arguments: argparse.Namespace) -> int:
-    from quorum.cli.offline.directory import ReadOnlyDisk
-    from quorum.cli.offline.snapshot import choose
-    from quorum.cli.offline.snapshot_text import inspection_lines
-
-    disk = ReadOnlyDisk()
-    znode, tree = arguments.znode, arguments.tree
+def _look(url: str, wanted: int) -> dict[str, Any] | None:
+    """Return the newest snapshot if it has what is wanted, None while that is under way."""
+    code, body = get(url, "/v1/snapshots", TIMEOUT_S)
     try:
-        path = choose(disk, arguments.path)
-        for line in inspection_lines(disk, path, znode=znode, tree=tree, as_json=arguments.json):
-            print(line)
+        answer = json.loads(body)
+        items, problem = answer["items"], answer["problem"]
+        found = items[-1] if items and items[-1]["log_index"] >= wanted else None
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise UnreachableError(f"{url} does not list its snapshots (HTTP {code})", _TAKE.remedy) from None
+    if found is None and problem:
+        raise SnapshotNotTakenError(printable(problem), "look at the disk of this node, and ask again")
+    return found
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from quorum.cli.offline.snapshot import choose, inspect
+    from quorum.platform.os_runtime import OsDisk
+
+    disk = OsDisk()
+    try:
+        inspect(disk, choose(disk, arguments.path), print, tree=arguments.tree)
     except OSError as error:
         if error.errno not in _NO_FILE_ERRNOS:
             raise

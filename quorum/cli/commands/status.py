@@ -42,11 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask and print.
-
-    Raises:
-        UsageError, UnreachableError: as adminclient.get_status.
-    """
+    """Ask and print."""
     answer = get_status(arguments.admin, TIMEOUT_S)
     hosts = _client_port(arguments.admin, answer)
     control_plane = None if hosts is None else read_control_plane(hosts, TIMEOUT_S)

@@ -71,23 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _number(given: str) -> int:
-    """Read a whole number.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
+    """Read a whole number."""
     if not given.isascii() or not given.removeprefix("-").isdigit():
         raise argparse.ArgumentTypeError(f"{shown(given)} is no whole number")
     return int(given)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start, and in the foreground run until a signal.
-
-    Raises:
-        UsageError, DataDirError, AddressInUseError: before anything is started.
-        NodeStoppedError: no node could start.
-    """
+    """Start, and in the foreground run until a signal."""
     if arguments.detach:
         return _detach(arguments)
     # What is given wrong is refused before anything is made.

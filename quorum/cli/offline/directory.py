@@ -1,7 +1,8 @@
 """A data directory for reading: nobody else may use it meanwhile, and nothing in it changes.
 
 Decides whether a folder is a node's data directory and whether a node uses it. The node's own locks are
-shared, without writing the process id that a node leaves in one.
+shared, without writing the process id that a node leaves in one. A start runs on `ForgetfulDisk` as on any
+other disk, and nothing of what it writes is kept.
 """
 
 from __future__ import annotations
@@ -11,64 +12,94 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
 
 from quorum.errors import UsageError
-from quorum.platform.os_runtime import NO_FOLDER_LOCKS, OsDisk, OsFile
-from quorum.platform.runtime import DirectoryLock
+from quorum.platform.os_runtime import NO_FOLDER_LOCKS, OsDisk
+from quorum.platform.runtime import Buffer, DirectoryLock, Disk, File
 from quorum.raft.datadir.identity import IDENTITY_NAME, JOURNAL_NAME
 
 _LOCK_NAME = "lock"
 
 
-class ReadOnlyDisk:
-    """The operating system's files; whatever would change something is refused."""
+class _ForgetfulFile:
+    """A file that is read, and on which nothing is written."""
 
-    def __init__(self) -> None:
-        self._disk = OsDisk()
+    def __init__(self, path: str, file: File | None) -> None:
+        """`file` is None where it was created here."""
+        self.path = path
+        self._file = file
 
-    def open(self, path: str, writable: bool = False) -> OsFile:
-        """Open an existing file for reading."""
-        if writable:
-            _refuse(path)
-        return self._disk.open(path)
+    def size(self) -> int:
+        return 0 if self._file is None else self._file.size()
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return b"" if self._file is None else self._file.pread(size, offset)
+
+    def pwrite(self, buffers: Sequence[Buffer], offset: int) -> None:
+        """Forget it."""
+
+    def fdatasync(self) -> None:
+        """Return at once."""
+
+    def truncate(self, size: int) -> None:
+        """Forget it."""
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class ForgetfulDisk:
+    """A disk as a start sees it, on which nothing changes; the directory's lock is held by `unused`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def open(self, path: str, writable: bool = False) -> File:  # noqa: ARG002 - nothing is written either way
+        """Open an existing file."""
+        return _ForgetfulFile(path, self._disk.open(path))
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted."""
-        return self._disk.listdir(path)
+        """Return the names in a folder, sorted; none in one that a start would make."""
+        try:
+            return self._disk.listdir(path)
+        except FileNotFoundError:
+            return []
 
-    def create(self, path: str) -> OsFile:
-        """Refuse."""
-        _refuse(path)
-
-    def rename(self, source: str, target: str) -> None:  # noqa: ARG002 - refused whatever they are
-        """Refuse."""
-        _refuse(source)
+    def create(self, path: str) -> File:
+        """Return a file that nobody finds again."""
+        return _ForgetfulFile(path, None)
 
     def unlink(self, path: str) -> None:
-        """Refuse."""
-        _refuse(path)
+        """Refuse a folder, as any disk does; forget it otherwise."""
+        try:
+            self._disk.listdir(path)
+        except OSError:
+            return
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Forget it."""
 
     def make_dirs(self, path: str) -> None:
-        """Refuse."""
-        _refuse(path)
+        """Forget it."""
 
     def fsync_dir(self, path: str) -> None:
-        """Refuse."""
-        _refuse(path)
+        """Return at once."""
 
-    def lock(self, path: str) -> DirectoryLock:
-        """Refuse: taking the node's lock writes to it; see `unused`."""
-        _refuse(path)
+    def lock(self, path: str) -> DirectoryLock:  # noqa: ARG002 - held already
+        """Return a lock that holds nothing more."""
+        return _NoLock()
 
 
-def _refuse(path: str) -> NoReturn:
-    raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+class _NoLock:
+    def release(self) -> None:
+        """Nothing is held."""
 
 
 @contextlib.contextmanager
-def unused(data_dir: str) -> Iterator[ReadOnlyDisk]:
+def unused(data_dir: str) -> Iterator[ForgetfulDisk]:
     """Hold a data directory that no node uses; a node cannot start on it meanwhile.
 
     Args:
@@ -76,11 +107,8 @@ def unused(data_dir: str) -> Iterator[ReadOnlyDisk]:
 
     Yields:
         The disk to read it with.
-
-    Raises:
-        UsageError: it is no data directory, a node uses it, or this user may not read it.
     """
-    disk = ReadOnlyDisk()
+    disk = OsDisk()
     names = _names(disk, data_dir)
     if IDENTITY_NAME not in names and JOURNAL_NAME not in names:
         inside = [f"{data_dir}/{name}/data" for name in names if name.startswith("node-")]
@@ -96,7 +124,7 @@ def unused(data_dir: str) -> Iterator[ReadOnlyDisk]:
                 if path != data_dir and not stat.S_ISREG(os.fstat(lock).st_mode):
                     raise UsageError(f"{path} is no regular file", "move it away: no node starts with it")
                 _lock_shared(lock, data_dir)
-        yield disk
+        yield ForgetfulDisk(disk)
 
 
 def _lock_shared(lock: int, data_dir: str) -> None:
@@ -114,7 +142,7 @@ def _lock_shared(lock: int, data_dir: str) -> None:
             raise
 
 
-def _names(disk: ReadOnlyDisk, data_dir: str) -> list[str]:
+def _names(disk: Disk, data_dir: str) -> list[str]:
     try:
         return disk.listdir(data_dir)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgpack
@@ -55,19 +54,18 @@ _SECRETS: Final = frozenset({"session_key"})
 Plain = dict[str, object]
 
 
-def describe_record(record: Record | SegmentHeader, *, values: bool) -> Plain:
+def describe_record(record: Record | SegmentHeader) -> Plain:
     """Describe a record.
 
     Args:
         record: as decoded.
-        values: also the commands of a batch, with their data.
 
     Returns:
         Values that JSON can hold; "type" first.
     """
     match record:
         case Entry():
-            return _describe_entry(record, values=values)
+            return _describe_entry(record)
         case HardState():
             return {"type": "hard_state", "term": record.term, "voted_for": record.voted_for}
         case Install():
@@ -78,7 +76,7 @@ def describe_record(record: Record | SegmentHeader, *, values: bool) -> Plain:
             return {"type": "header", **record._asdict()}
 
 
-def _describe_entry(entry: Entry, *, values: bool) -> Plain:
+def _describe_entry(entry: Entry) -> Plain:
     index, term, kind, stamp_ms, payload = entry
     described: Plain = {
         "type": "entry",
@@ -89,7 +87,7 @@ def _describe_entry(entry: Entry, *, values: bool) -> Plain:
         "bytes": len(payload),
     }
     try:
-        described |= _describe_payload(kind, payload, values=values)
+        described |= _describe_payload(kind, payload)
     except PayloadFormatError as error:
         described["problem"] = error.message
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
@@ -97,7 +95,7 @@ def _describe_entry(entry: Entry, *, values: bool) -> Plain:
     return described
 
 
-def _describe_payload(kind: EntryKind, payload: bytes, *, values: bool) -> Plain:
+def _describe_payload(kind: EntryKind, payload: bytes) -> Plain:
     if kind is EntryKind.NOOP:
         return {}
     if kind in CONFIGURATION_KINDS:
@@ -109,35 +107,27 @@ def _describe_payload(kind: EntryKind, payload: bytes, *, values: bool) -> Plain
     if kind is EntryKind.CONTROL:
         (proposals,) = fields
         return {"proposals": jsonable(proposals)}
-    return _describe_batch(fields, values=values)
+    return _describe_batch(fields)
 
 
 def public_configuration(plain: object) -> Plain:
-    """Return the JSON object of a configuration without the session key that entry 1 holds besides.
-
-    Raises:
-        ValueError: it is no object.
-    """
+    """Return the JSON object of a configuration without the session key that entry 1 holds besides."""
     if not isinstance(plain, dict):
         raise ValueError(f"a configuration is {type(plain).__name__}, not an object")
     return {name: value for name, value in plain.items() if name not in _SECRETS}
 
 
-def _describe_batch(batch: list[Any], *, values: bool) -> Plain:
+def _describe_batch(batch: list[Any]) -> Plain:
     origin, incarnation, number, runs = batch
-    described: Plain = {
+    return {
         "origin": origin,
         "origin_incarnation": incarnation,
         "number": number,
-        "runs": len(runs),
-        "commands": sum(len(commands) for _, _, _, commands in runs),
-    }
-    if values:
-        described["content"] = [
+        "content": [
             {"session_id": f"0x{session_id:x}", "commands": [describe_command(each) for each in commands]}
             for session_id, _nonce, _identities, commands in runs
-        ]
-    return described
+        ],
+    }
 
 
 def describe_command(command: object) -> Plain:
@@ -171,11 +161,3 @@ def jsonable(value: object) -> object:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return repr(value)
-
-
-def stamp_text(stamp_ms: int) -> str:
-    """Return a stamp as a time of day in UTC, or as the number where it is none."""
-    try:
-        return datetime.fromtimestamp(stamp_ms / 1000, UTC).isoformat(timespec="milliseconds")[:23] + "Z"
-    except (OverflowError, ValueError, OSError):
-        return str(stamp_ms)

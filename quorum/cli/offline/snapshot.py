@@ -4,16 +4,13 @@ Checks what a start checks (CRCs, digest of the file, shapes, references, the St
 from the tree, the name against the header) and whatever else is kept twice. The digests of the state cannot
 be computed again from a snapshot: they are chains over the log. A finished snapshot never changes, so it may
 belong to a node that runs. Changes nothing.
-
-Source: raft, "Snapshots".
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 from quorum.cli.offline.entries import Plain, jsonable, public_configuration
 from quorum.core.machine import StateMachine
@@ -40,54 +37,39 @@ _STAT_NAMES = (
 )
 
 
-class Inspection(NamedTuple):
-    """A snapshot file as far as it can be read.
+def inspect(disk: Disk, path: str, show: Callable[[str], object], *, tree: bool) -> None:
+    """Check and load a snapshot, and show what it holds as JSON; of a damaged one what can still be read.
 
-    Attributes:
-        path: of the file.
-        size_bytes: of the file.
-        header: None where it cannot be read.
-        machine: the state; None where the file is damaged or its content is refused.
-        chunks: the bodies that are good, the header's not counted; up to the first damage.
-        problem: why a node would refuse it, None if it is good.
-    """
-
-    path: str
-    size_bytes: int
-    header: SnapshotHeader | None
-    machine: StateMachine | None
-    chunks: int
-    problem: SnapshotDamagedError | None
-
-
-def check_file(disk: Disk, path: str) -> tuple[SnapshotHeader | None, SnapshotDamagedError | None]:
-    """Read a snapshot through its CRCs, without loading it; memory is bounded by a chunk.
-
-    Returns:
-        Its header, None where that cannot be read, and what is wrong with the file, None if nothing.
-
-    Raises:
-        UsageError: another version wrote it.
-        OSError: the file cannot be opened.
+    Args:
+        disk: for reading.
+        path: the file.
+        show: takes a line: one object with the facts, or one for each znode.
+        tree: all znodes instead of the facts.
     """
     file = disk.open(path)
-    header = None
+    facts: Plain = {"path": path, "size_bytes": file.size()}
     try:
         reader = SnapshotReader(file)
         header = reader.header
+        facts |= header._asdict() | {"configuration": _configuration(header.configuration_payload)}
+        del facts["configuration_payload"]
         _check_name(path, header)
         reader.verify()
+        machine = _load(file, path, header)
     except SnapshotDamagedError as error:
-        return header, error
+        if not tree:
+            problem = {"offset": error.offset, "problem": error.message, "remedy": error.remedy}
+            show(json.dumps(facts | {"verdict": "damaged"} | problem, indent=2))
+        raise
     except SnapshotVersionError as error:
-        raise _of_another_version(error) from error
+        raise UsageError(error.message, "use the version that wrote it") from error
     finally:
         file.close()
-    return header, None
-
-
-def _of_another_version(error: SnapshotVersionError) -> UsageError:
-    return UsageError(error.message, "use the version that wrote it")
+    if not tree:
+        show(json.dumps(facts | _describe(machine) | {"verdict": "good"}, indent=2))
+        return
+    for znode, node in _nodes(machine):
+        show(json.dumps(_describe_node(machine, znode, node)))
 
 
 def _check_name(path: str, header: SnapshotHeader) -> None:
@@ -99,53 +81,14 @@ def _check_name(path: str, header: SnapshotHeader) -> None:
         raise SnapshotDamagedError(path, 0, f"{problem}, not of {named[0]} of term {named[1]}", REMEDY)
 
 
-def inspect(disk: Disk, path: str) -> Inspection:
-    """Check and load a snapshot.
-
-    Raises:
-        UsageError: another version wrote it.
-        OSError: the file cannot be opened.
-    """
-    file = disk.open(path)
-    try:
-        return _inspect(file, path)
-    finally:
-        file.close()
-
-
-def _inspect(file: File, path: str) -> Inspection:
-    size = file.size()
-    header: SnapshotHeader | None = None
-    chunks = 0
-    try:
-        reader = SnapshotReader(file)
-        header = reader.header
-        for _ in reader.bodies():
-            chunks += 1
-        _check_name(path, header)
-        machine = _load(file, path, header)
-    except SnapshotDamagedError as error:
-        return Inspection(path, size, header, None, chunks, error)
-    except SnapshotVersionError as error:
-        raise _of_another_version(error) from error
-    return Inspection(path, size, header, machine, chunks, None)
-
-
 def _load(file: File, path: str, header: SnapshotHeader) -> StateMachine:
-    """Build the state and compare what is kept twice.
-
-    Raises:
-        SnapshotDamagedError: something does not fit.
-    """
+    """Build the state and compare what is kept twice."""
     try:
         machine, _ = load_machine(SnapshotReader(file), _OVERLAY_BYTES_MAX)
         machine.check_invariants()
-    except REFUSALS as error:
-        told = f"its content is refused: {printable(str(error))}"
-        raise SnapshotDamagedError(path, 0, told, REMEDY) from error
-    except AssertionError as error:
-        told = f"its content contradicts itself: {printable(str(error))}"
-        raise SnapshotDamagedError(path, 0, told, REMEDY) from error
+    except (*REFUSALS, AssertionError) as error:
+        problem = f"its content is refused: {printable(str(error))}"
+        raise SnapshotDamagedError(path, 0, problem, REMEDY) from error
     state = (machine.last_stamp_ms, machine.cluster_id, machine.configuration)
     if state != (header.stamp_ms, header.cluster_id, header.configuration_payload):
         problem = "stamp, cluster id or configuration of the state are not those of its header"
@@ -154,11 +97,7 @@ def _load(file: File, path: str, header: SnapshotHeader) -> StateMachine:
 
 
 def choose(disk: Disk, path: str) -> str:
-    """Return the file that is meant: itself, or the newest one of a snapshots folder or a data directory.
-
-    Raises:
-        UsageError: there is none, or it may not be read.
-    """
+    """Return the file that is meant: itself, or the newest one of a snapshots folder or a data directory."""
     folder = path.rstrip("/")
     for candidate in (folder, f"{folder}/snapshots"):
         try:
@@ -178,40 +117,23 @@ def choose(disk: Disk, path: str) -> str:
     raise UsageError(f"{path} holds no snapshot", "name a snapshot file, or a node's data directory")
 
 
-def describe(inspection: Inspection) -> Plain:
-    """Return the facts of a snapshot by name; those of the state only if it could be loaded."""
-    facts: Plain = {"path": inspection.path, "size_bytes": inspection.size_bytes, "chunks": inspection.chunks}
-    header, machine = inspection.header, inspection.machine
-    if header is not None:
-        facts |= {
-            "log_index": header.log_index,
-            "term": header.term,
-            "stamp_ms": header.stamp_ms,
-            "cluster_id": header.cluster_id,
-            "configuration": _configuration(header.configuration_payload),
-        }
-    if machine is not None:
-        sessions = machine.sessions.values()
-        facts |= {
-            "zxid": machine.zxid,
-            "znodes": machine.tree.node_count,
-            "data_bytes": machine.tree.data_bytes,
-            "sessions": len(machine.sessions),
-            "session_ids_given": machine.session_counter,
-            "ephemerals": sum(len(session.ephemerals) for session in sessions),
-            "acls": len(machine.tree.acls),
-            "origins": {
-                str(node_id): {"origin_incarnation": incarnation, "number": number}
-                for node_id, (incarnation, number) in sorted(machine.origins.items())
-            },
-            "state_digest": machine.state_digest.hex(),
-            "apply_digest": machine.apply_digest.hex(),
-        }
-    problem = inspection.problem
-    facts["verdict"] = "good" if problem is None else "damaged"
-    if problem is not None:
-        facts |= {"offset": problem.offset, "problem": problem.message, "remedy": problem.remedy}
-    return facts
+def _describe(machine: StateMachine) -> Plain:
+    sessions = machine.sessions.values()
+    return {
+        "zxid": machine.zxid,
+        "znodes": machine.tree.node_count,
+        "data_bytes": machine.tree.data_bytes,
+        "sessions": len(machine.sessions),
+        "session_ids_given": machine.session_counter,
+        "ephemerals": sum(len(session.ephemerals) for session in sessions),
+        "acls": len(machine.tree.acls),
+        "origins": {
+            str(node_id): {"origin_incarnation": incarnation, "number": number}
+            for node_id, (incarnation, number) in sorted(machine.origins.items())
+        },
+        "state_digest": machine.state_digest.hex(),
+        "apply_digest": machine.apply_digest.hex(),
+    }
 
 
 def _configuration(payload: bytes) -> object:
@@ -221,7 +143,7 @@ def _configuration(payload: bytes) -> object:
         return None
 
 
-def nodes(machine: StateMachine) -> Iterator[tuple[str, Node]]:
+def _nodes(machine: StateMachine) -> Iterator[tuple[str, Node]]:
     """Yield every znode with its path: parents first, children by name."""
     pending: list[tuple[str, Node]] = [("/", machine.tree.root)]
     while pending:
@@ -234,7 +156,7 @@ def nodes(machine: StateMachine) -> Iterator[tuple[str, Node]]:
             ]
 
 
-def describe_node(machine: StateMachine, path: str, node: Node) -> Plain:
+def _describe_node(machine: StateMachine, path: str, node: Node) -> Plain:
     """Describe a znode: its Stat, ACL and data (base64, null where there is none)."""
     record = record_of(node)
     fields = HEADER.unpack(stat_of(node) + record[STAT_BYTES : HEADER.size])

@@ -125,11 +125,7 @@ def command_names() -> list[str]:
 
 
 def split_line(line: str) -> list[str]:
-    """Split a typed line into words; quotes and backslashes work as in a shell.
-
-    Raises:
-        UsageError: a quote is not closed.
-    """
+    """Split a typed line into words; quotes and backslashes work as in a shell."""
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -139,11 +135,7 @@ def split_line(line: str) -> list[str]:
 
 
 def parse(words: Sequence[str]) -> Parsed:
-    """Understand one command; --json may stand in front of it or among its options.
-
-    Raises:
-        UsageError: there is no such command, or its arguments are wrong.
-    """
+    """Understand one command; --json may stand in front of it or among its options."""
     rest = list(words)
     as_json = False
     while rest and rest[0] == "--json":
@@ -161,11 +153,7 @@ def parse(words: Sequence[str]) -> Parsed:
 
 
 def help_text(topic: str | None) -> str:
-    """Explain one command, or list all.
-
-    Raises:
-        UsageError: there is no such command.
-    """
+    """Explain one command, or list all."""
     if topic is None:
         width = max(map(len, SUMMARIES))
         lines = [f"  {name.ljust(width)}  {summary}" for name, summary in SUMMARIES.items()]

@@ -41,10 +41,6 @@ def run(hosts: str, command: Sequence[str], as_json: bool = False, prove: Prove 
 
     Returns:
         The exit code: 0; 130 when a single command was interrupted.
-
-    Raises:
-        UsageError: the command is wrong.
-        QuorateError: no server could be reached, or the single command failed.
     """
     words = list(command)
     while words and words[0] == "--json":

@@ -40,9 +40,7 @@ from quorum.client import (
     Stat,
     WatchStream,
 )
-from quorum.client.errors import server_error
 from quorum.errors import UsageError
-from quorum.wire.protocol import ErrorCode
 
 Emit = Callable[[render.Output], None]
 
@@ -58,12 +56,7 @@ _MODES: Final = {
 
 
 async def execute(client: Client, command: Command, emit: Emit) -> None:
-    """Run a command; every result is emitted as soon as it is known.
-
-    Raises:
-        ClientError: the operation failed; its remedy says what can be done in the shell.
-        UsageError: the command is refused as it stands.
-    """
+    """Run a command; every result is emitted as soon as it is known."""
     try:
         await _execute(client, command, emit)
     except ServerError as error:
@@ -123,7 +116,7 @@ async def _execute(client: Client, command: Command, emit: Emit) -> None:
 async def _stat(client: Client, path: str) -> Stat:
     stat = await client.exists(path)
     if stat is None:
-        raise server_error(ErrorCode.NO_NODE, path)
+        raise NoNodeError(NoNodeError.code, path)
     return stat
 
 

@@ -2,9 +2,9 @@
 
 Decides the shape of a configuration, its JSON payload and its majorities. Does not know which configuration
 of the log counts (`history.py`) nor how peers are reached. A configuration is hard state: it exists only as
-the payload of an entry (FOUND, INCARNATION, MEMBERS) or as part of a snapshot. Member ids are positive
-integers, incarnations 32 hex digits drawn when a data directory is formatted; an empty incarnation means that
-the founder's is not recorded yet.
+the payload of an entry (FOUND, MEMBERS) or as part of a snapshot. Member ids are positive integers,
+incarnations 32 hex digits drawn when a data directory is formatted. Every voter has one, and no learner: it
+is recorded by the entry that makes it a voter.
 
 Source: dissertation §4 (single-server changes); identity of members by incarnation is our own.
 """
@@ -27,7 +27,7 @@ class Member(NamedTuple):
     """One node of the cluster."""
 
     address: str  #: host:port of its peer listener
-    incarnation: str  #: 32 hex digits; empty: not recorded yet
+    incarnation: str  #: of a voter: 32 hex digits; of a learner: empty
 
 
 class Configuration(NamedTuple):
@@ -47,31 +47,30 @@ class Configuration(NamedTuple):
         """Return the voter or learner with this id, or None."""
         return self.voters.get(node_id) or self.learners.get(node_id)
 
+    def has(self, node_id: int, incarnation: str) -> bool:
+        """Return whether this disk is the one that is named for a voter, or may be a learner's."""
+        member = self.member(node_id)
+        if member is None or incarnation in self.retired:
+            return False
+        return member.incarnation in ("", incarnation)
+
     def peer_ids(self, node_id: int) -> tuple[int, ...]:
         """Return all members' ids but ``node_id``, ascending."""
         return tuple(sorted(member for member in (*self.voters, *self.learners) if member != node_id))
 
     def names(self, incarnation: str) -> bool:
-        """Return whether this incarnation is a member's, or was one's and never counts again."""
-        members = (*self.voters.values(), *self.learners.values())
-        return incarnation in self.retired or any(member.incarnation == incarnation for member in members)
-
-    def with_incarnation(self, node_id: int, incarnation: str) -> "Configuration":
-        """Return a copy in which the member's incarnation is recorded."""
-        if node_id in self.learners:
-            member = self.learners[node_id]._replace(incarnation=incarnation)
-            return self._replace(learners={**self.learners, node_id: member})
-        member = self.voters[node_id]._replace(incarnation=incarnation)
-        return self._replace(voters={**self.voters, node_id: member})
+        """Return whether this incarnation is a voter's, or was one's and never counts again."""
+        voters = self.voters.values()
+        return incarnation in self.retired or any(member.incarnation == incarnation for member in voters)
 
     def with_learner(self, node_id: int, address: str) -> "Configuration":
-        """Return a copy with one more learner, whose incarnation is not recorded yet."""
+        """Return a copy with one more learner."""
         return self._replace(learners=_ascending({**self.learners, node_id: Member(address, "")}))
 
-    def with_voter(self, node_id: int) -> "Configuration":
-        """Return a copy in which this learner is a voter."""
+    def with_voter(self, node_id: int, incarnation: str) -> "Configuration":
+        """Return a copy in which this learner is a voter by this incarnation."""
         learners = dict(self.learners)
-        member = learners.pop(node_id)
+        member = learners.pop(node_id)._replace(incarnation=incarnation)
         return self._replace(voters=_ascending({**self.voters, node_id: member}), learners=learners)
 
     def without(self, node_id: int) -> "Configuration":
@@ -84,7 +83,7 @@ class Configuration(NamedTuple):
     def replaced(self, node_id: int, named: str = "") -> "Configuration":
         """Return a copy in which this member is a learner again and its incarnation never counts any more.
 
-        Where none is recorded yet, that is the one that is named, if any.
+        Of a learner that is the one that is named, if any.
         """
         member = self.voters.get(node_id) or self.learners[node_id]
         lost = member.incarnation or named
@@ -134,20 +133,14 @@ def founding_configuration(founders: Mapping[int, str], incarnations: Mapping[in
 
     Args:
         founders: {node id: address} from the node's own settings.
-        incarnations: {node id: incarnation} of the first leader and those who elected it.
+        incarnations: {node id: incarnation} of all of them.
     """
-    voters = {
-        node_id: Member(founders[node_id], incarnations.get(node_id, "")) for node_id in sorted(founders)
-    }
+    voters = {node_id: Member(founders[node_id], incarnations[node_id]) for node_id in sorted(founders)}
     return Configuration("", voters, {}, ())
 
 
 def parse_configuration(payload: bytes) -> Configuration:
-    """Parse the payload of a FOUND, INCARNATION or MEMBERS entry.
-
-    Raises:
-        ConfigurationError: not such a payload; names the field and its value.
-    """
+    """Parse the payload of a FOUND or MEMBERS entry."""
     try:
         plain: object = json.loads(payload)
     except (ValueError, RecursionError) as error:
@@ -156,11 +149,7 @@ def parse_configuration(payload: bytes) -> Configuration:
 
 
 def configuration_from_plain(plain: object) -> Configuration:
-    """Build a configuration from decoded JSON (a snapshot's header holds it so).
-
-    Raises:
-        ConfigurationError: wrong shape; names the field and its value.
-    """
+    """Build a configuration from decoded JSON (a snapshot's header holds it so)."""
     fields = _object(plain, "configuration")
     for key in fields:
         if key not in _KEYS:
@@ -209,8 +198,11 @@ def _parse_members(plain: object, name: str) -> dict[int, Member]:
         if not isinstance(address, str) or not address:
             raise ConfigurationError(f"{where}.address must be host:port, not {address!r}")
         incarnation = member["incarnation"]
-        recorded = "" if incarnation == "" else _hex(incarnation, 32, f"{where}.incarnation")
-        members[int(key)] = Member(address, recorded)
+        if name == "voters":
+            incarnation = _hex(incarnation, 32, f"{where}.incarnation")
+        elif incarnation != "":
+            raise ConfigurationError(f"{where}.incarnation must be empty, not {incarnation!r}")
+        members[int(key)] = Member(address, incarnation)
     return _ascending(members)
 
 

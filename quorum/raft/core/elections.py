@@ -6,16 +6,10 @@ leaves only once they are durable, and the own vote is counted only then (Raft �
 for pre-votes, §3.10 for hand-overs).
 """
 
+from quorum.raft.core.founding import founders_of, may_found
 from quorum.raft.core.leading import become_leader
-from quorum.raft.core.messages import Claim, Role, TimeoutNow, Vote, VoteReply
+from quorum.raft.core.messages import Role, TimeoutNow, Vote, VoteReply
 from quorum.raft.core.node import NEVER, Node
-from quorum.raft.core.rivals import (
-    may_vote_for,
-    own_claim,
-    rivalled_cluster,
-    take_claim,
-    waits_to_found,
-)
 
 #: pre-votes in a row that are tried again at once; each one after them waits twice as long as the one before
 QUICK_ATTEMPTS = 4
@@ -29,8 +23,6 @@ def tick_election(node: Node) -> None:
         pre_campaign(node)
     else:
         node.campaign_ms = node.now_ms + node.span_ms
-        if waits_to_found(node):
-            node.campaign_ms = min(node.campaign_ms, node.founding_ms)
 
 
 def forgive_pause(node: Node) -> None:
@@ -57,9 +49,9 @@ def forget_leader(node: Node) -> None:
 
 def may_campaign(node: Node) -> bool:
     """Return whether this node could win and may try: a voter whose own vote counts, or one whose removal is
-    not known to be committed, which asks the others without a vote of its own; none that would found a
-    cluster beside another, or too early to know of it."""
-    if node.halted or node.installing or rivalled_cluster(node) or waits_to_found(node):
+    not known to be committed, which asks the others without a vote of its own; with an empty log a founder
+    that has heard of all others."""
+    if node.halted or node.installing or (node.history.latest is None and not may_found(node)):
         return False
     return node.vote_counts(node.identity.node_id, node.identity.incarnation) or node.may_be_needed
 
@@ -93,10 +85,10 @@ def _request_votes(node: Node, pre: bool, transfer: bool) -> None:
     own = node.identity.node_id
     term = node.term + 1 if pre else node.term
     last_index, last_term = node.log.last_index, node.log.last_term
-    claim = own_claim(node) or Claim("", "")
+    founders = founders_of(node)
     for peer in _voter_ids(node):
         if peer != own:
-            node.send(Vote(term, own, peer, pre, transfer, last_index, last_term, *claim))
+            node.send(Vote(term, own, peer, pre, transfer, last_index, last_term, founders))
 
 
 def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
@@ -106,12 +98,11 @@ def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
 
     Source: dissertation §4.2.3: otherwise a removed or cut-off node could depose a working leader.
     """
-    take_claim(node, vote.sender, Claim(vote.cluster_id, vote.electors))
     latest = node.history.latest
     retired = latest is not None and incarnation in latest.retired
     deaf = bool(node.halted) or retired or (_hears_leader(node) and not vote.transfer)
     if vote.pre:
-        granted = not deaf and vote.term > node.term and _would_vote(node, vote, incarnation)
+        granted = not deaf and vote.term > node.term and _would_vote(node, vote)
     else:
         if vote.term > node.term and not deaf:
             node.become_follower(vote.term, 0, f"node {vote.sender} campaigns in term {vote.term}")
@@ -122,7 +113,7 @@ def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
             and node.role in (Role.FOLLOWER, Role.PRE_CANDIDATE)
             and node.voted_for in (0, vote.sender)
             and (node.leader_id == 0 or node.voted_for == vote.sender)
-            and _would_vote(node, vote, incarnation)
+            and _would_vote(node, vote)
         )
         if granted:
             node.become_follower(node.term, node.leader_id, f"votes for node {vote.sender}")
@@ -132,8 +123,7 @@ def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
         elif not deaf:
             # Whoever asks with an older log cannot win here; do not wait for it.
             hurry(node)
-    claim = own_claim(node) or Claim("", "")
-    node.send(VoteReply(node.term, node.identity.node_id, vote.sender, vote.pre, granted, vote.term, *claim))
+    node.send(VoteReply(node.term, node.identity.node_id, vote.sender, vote.pre, granted, vote.term))
 
 
 def _hears_leader(node: Node) -> bool:
@@ -142,38 +132,30 @@ def _hears_leader(node: Node) -> bool:
     return node.leader_id != 0 and node.now_ms - node.heard_ms < node.options.election_timeout_min_ms
 
 
-def _would_vote(node: Node, vote: Vote, incarnation: str) -> bool:
+def _would_vote(node: Node, vote: Vote) -> bool:
     current = (vote.last_term, vote.last_index) >= (node.log.last_term, node.log.last_index)
-    # A candidate of a cluster that exists may need this vote, and counts it only if it recorded this node.
-    # One that has not heard of all founders yet may be about to meet that cluster.
-    early = waits_to_found(node) and vote.last_index == 0
-    return current and not early and may_vote_for(node, vote, incarnation) and _has_a_vote(node)
+    return current and _has_a_vote(node, vote)
 
 
-def _has_a_vote(node: Node) -> bool:
+def _has_a_vote(node: Node, vote: Vote) -> bool:
     """A founder votes before the founding; then a member does, unless the log names another incarnation of
     it.
 
-    Whether a vote counts is decided by who asked. A recorded learner votes too: it may have been promoted by
-    an entry that it does not have yet, and be needed (etcd-io/raft); and a removed voter does as long as that
-    is not known to be committed.
+    Whether a vote counts is decided by who asked: a cluster that exists may have named this founder, and a
+    founding is one of the same founders. A learner votes too: it may have been promoted by an entry that it
+    does not have yet, and be needed (etcd-io/raft); and a removed voter does as long as that is not known to
+    be committed.
     """
     own = node.identity
     latest = node.history.latest
     if latest is None:
-        return node.log.last_index == 0 and own.node_id in own.founders
-    voter = latest.voters.get(own.node_id)
-    if voter is not None:
-        return voter.incarnation in ("", own.incarnation)
-    learner = latest.learners.get(own.node_id)
-    if learner is not None:
-        return learner.incarnation == own.incarnation
-    return node.may_be_needed
+        founds = vote.last_index > 0 or (may_found(node) and vote.founders == founders_of(node))
+        return founds and own.node_id in own.founders
+    return latest.has(own.node_id, own.incarnation) or node.may_be_needed
 
 
 def handle_vote_reply(node: Node, reply: VoteReply, incarnation: str) -> None:
     """Count an answer to the attempt under way; anything else is late and ignored."""
-    take_claim(node, reply.sender, Claim(reply.cluster_id, reply.electors))
     if reply.term > node.term:
         if not node.halted:
             campaigning = node.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)
@@ -198,14 +180,14 @@ def _count(node: Node, sender: int, incarnation: str, granted: bool) -> None:
             node.note_refused(sender, incarnation)
         return
     if granted:
-        tally.grant(sender, incarnation)
+        tally.grant(sender)
     else:
         tally.refuse(sender)
     if tally.won:
         if node.role is Role.PRE_CANDIDATE:
             campaign(node, transfer=False)
         else:
-            become_leader(node, tally.granted)
+            become_leader(node)
     elif tally.lost and node.role is Role.CANDIDATE:
         node.become_follower(node.term, 0, f"the election of term {node.term} is lost")
         _retry_soon(node)

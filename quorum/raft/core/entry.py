@@ -18,14 +18,13 @@ class EntryKind(IntEnum):
     NOOP = 0  #: first entry of a leader's term, or proof that it still leads; empty payload
     BATCH = 1  #: client commands of one origin node
     FOUND = 2  #: entry 1: cluster id, session key, configuration (JSON)
-    INCARNATION = 3  #: configuration with one more founder's incarnation recorded (JSON)
     REGISTER = 4  #: origin incarnation of a node
     CONTROL = 5  #: the leader's own proposals
     MEMBERS = 6  #: configuration after a membership change (JSON)
 
 
 #: Entries of these kinds carry a whole configuration, which counts from its append.
-CONFIGURATION_KINDS: Final = (EntryKind.FOUND, EntryKind.INCARNATION, EntryKind.MEMBERS)
+CONFIGURATION_KINDS: Final = (EntryKind.FOUND, EntryKind.MEMBERS)
 
 #: What an entry costs in memory and on the wire besides its payload; keeps empty entries from being free of
 #: any bound.

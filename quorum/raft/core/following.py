@@ -12,22 +12,13 @@ from quorum.raft.core.errors import InvariantError, MessageError
 from quorum.raft.core.history import read_configurations
 from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role
 from quorum.raft.core.node import Node
-from quorum.raft.core.rivals import check_founding, follows_rival, has_other_founding, hear_of_leader
 
 
 def handle_append(node: Node, append: Append) -> None:
-    """Take the entries that follow on the own log, remove the first that conflicts and all behind it.
-
-    Raises:
-        MessageError: the message contradicts itself; nothing changed.
-        InvariantError: it contradicts what is committed. Fatal.
-    """
+    """Take the entries that follow on the own log, remove the first that conflicts and all behind it."""
     _check_form(append)
     node.known_index = max(node.known_index, append.commit_index)
     if node.halted or node.installing:
-        return
-    if _needs_proof_from_the_start(node, append):
-        _reject(node, append, 0)
         return
     prev_term = node.log.term_at(append.prev_index)
     if prev_term != append.prev_term:
@@ -80,21 +71,8 @@ def _check_form(append: Append) -> None:
         term = entry.term
 
 
-def _needs_proof_from_the_start(node: Node, append: Append) -> bool:
-    """Return whether equal index and term prove nothing yet: the leader's log begins with another founding.
-
-    Two foundings by different disks may have the same term. Nothing is known to be committed then.
-    """
-    if node.commit_index > 0 or node.matched_index > 0 or append.prev_index == 0:
-        return False
-    return has_other_founding(node, append.sender)
-
-
 def _fresh_entries(node: Node, append: Append) -> tuple[Entry, ...]:
     """Return the entries from the first that the own log lacks or contradicts."""
-    if append.prev_index == 0 and append.entries and node.history.latest is not None:
-        for _, founding in read_configurations(append.entries[:1]):
-            check_founding(node, founding)
     for offset, entry in enumerate(append.entries):
         own_term = node.log.term_at(entry.index)
         if own_term == entry.term or (own_term is None and entry.index <= node.commit_index):
@@ -133,9 +111,6 @@ def acknowledge(node: Node) -> None:
     """Tell the leader what became durable since the last time, or what a probe waits for."""
     if node.halted or node.role is not Role.FOLLOWER or node.leader_id == 0 or not node.hard_state_is_durable:
         return
-    if follows_rival(node):
-        # It voted, and has met a cluster since then: with its copy another one would be founded.
-        return
     match_index = durable_match(node)
     owes = node.answer_at is not None and node.log.durable_index >= min(node.answer_at, node.log.last_index)
     if match_index > node.reported_index or owes:
@@ -147,12 +122,11 @@ def acknowledge(node: Node) -> None:
 
 
 def handle_heartbeat(node: Node, heartbeat: Heartbeat) -> None:
-    """Commit what both sides know to match, and answer; a founder of a second cluster gets no answer."""
-    hear_of_leader(node, heartbeat)
+    """Commit what both sides know to match, and answer."""
     node.known_index = max(node.known_index, heartbeat.known_index)
     if not node.installing:
         node.commit_to(min(heartbeat.commit_index, node.matched_index))
-    if not node.halted and not follows_rival(node):
+    if not node.halted:
         own = node.identity.node_id
         match_index = durable_match(node)
         node.send(

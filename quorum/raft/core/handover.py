@@ -14,27 +14,16 @@ from quorum.raft.core.progress import Flow
 
 
 def begin_transfer(node: Node, target: int | None) -> None:
-    """Stop proposing and hand leadership to ``target``, or to the voter that is furthest.
-
-    Raises:
-        TransferError: not leading, or that node could not take over within an election timeout; names the
-            reason. Nothing changed.
-        TransferBusyError: perhaps it could, and was not heard yet. Nothing changed.
-    """
+    """Stop proposing and hand leadership to ``target``, or to the voter that is furthest."""
     if node.role is not Role.LEADER:
-        raise TransferError(
-            f"node {node.identity.node_id} does not lead (leader: {node.leader_id or 'unknown'})"
-        )
+        raise TransferError("not_leading", node_id=node.identity.node_id, leader=node.leader_id or "unknown")
     fit = _successors(node)
     if target is None and not fit:
-        raise TransferError("leadership cannot be handed over: no other voter is in contact and up to date")
+        raise TransferError("no_successor")
     chosen = fit[0] if target is None else target
     if chosen not in fit:
         kind = TransferBusyError if _may_speak_soon(node, chosen) else TransferError
-        raise kind(
-            f"leadership cannot go to node {chosen}: {_obstacle(node, chosen)}; voters that could lead are "
-            f"{sorted(fit)}"
-        )
+        raise kind("unfit_successor", node_id=chosen, obstacle=_obstacle(node, chosen), fit=sorted(fit))
     _begin(node, chosen)
 
 
@@ -61,8 +50,6 @@ def _obstacle(node: Node, node_id: int) -> str:
         return "it is no other voter"
     if not peer.heard:
         return f"it was not heard since term {node.term} began, or since its connection closed"
-    if not node.match_counts(node_id, peer.incarnation):
-        return "its disk is not recorded by a committed entry yet"
     silent_ms = node.now_ms - peer.contact_ms
     if silent_ms > node.options.election_timeout_min_ms:
         return f"it has been silent for {silent_ms:.0f} ms"

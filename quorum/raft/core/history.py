@@ -4,14 +4,10 @@ Decides that a configuration counts from its append, falls with its truncation, 
 carries it is known to be committed. Does not know how votes and matches are counted. Derived from hard state
 (log and snapshot).
 
-A new configuration is appended only when the one before it is committed, so an entry with a later
-configuration proves all earlier ones, on every node that holds it. Entry 1 proves itself: nobody counts
-before it. Only an entry that names a voter which did not count before has to be proven by a repetition: until
-then a restarted majority that needs this voter could not commit anything. A snapshot proves its configuration
-to who has it and to nobody else: others may hold just the entry that names the voter. So whoever leads with a
-snapshot's configuration repeats it, once.
+A new configuration is appended only when the one before it is committed, so at most the latest one may not
+be.
 
-Source: dissertation §4.1; the proof by a later entry is our own (no node stores its commit index).
+Source: dissertation §4.1.
 """
 
 from collections.abc import Iterable
@@ -27,14 +23,8 @@ class ConfigurationHistory:
     ascending."""
 
     def __init__(self, mark: SnapshotMark | None, entries: Iterable[Entry]) -> None:
-        """Start with the snapshot's configuration and the configuration entries behind it.
-
-        Raises:
-            InvariantError: an entry in the own journal has no readable configuration.
-        """
+        """Start with the snapshot's configuration and the configuration entries behind it."""
         self._items: list[tuple[int, Configuration]] = []
-        #: the first item may name a voter that nobody else can count: what came before it is not known
-        self._base_needs_proof = mark is not None
         if mark is not None:
             self._items.append((mark.snapshot_index, mark.configuration))
         self._look()
@@ -52,30 +42,14 @@ class ConfigurationHistory:
         self.latest = self._items[-1][1] if self._items else None
         #: index of the entry or snapshot with the latest configuration, 0 if there is none
         self.latest_index = self._items[-1][0] if self._items else 0
-        latest = self.latest
-        #: something is left for a leader to append: an incarnation, a promotion or a proof
-        self.is_unfinished = latest is not None and (
-            bool(latest.learners)
-            or any(not member.incarnation for member in latest.voters.values())
-            or self.needs_proof
-        )
 
-    @property
-    def needs_proof(self) -> bool:
-        """Return whether the latest configuration names a voter that the one before does not, so that this
-        voter counts only once the entry is known to be committed; true also if that is not known any more."""
-        if len(self._items) < 2:
-            return self._base_needs_proof
-        return _names_new_voter(self._items[-2][1], self._items[-1][1])
-
-    def proven(self, commit_index: int) -> Configuration | None:
-        """Return the latest configuration that is known to be committed, or entry 1's."""
-        if not self._items:
+    def before(self, commit_index: int) -> Configuration | None:
+        """Return what counted before the latest configuration if that is not known to be committed; None
+        before the one of a forced start, which takes the place of a cluster."""
+        if len(self._items) < 2 or self.latest_index <= commit_index:
             return None
-        index, configuration = self._items[-1]
-        if index <= max(commit_index, 1) or len(self._items) == 1:
-            return configuration
-        return self._items[-2][1]
+        before, latest = self._items[-2][1], self._items[-1][1]
+        return before if before.cluster_id == latest.cluster_id else None
 
     def at(self, index: int) -> Configuration | None:
         """Return the configuration as of ``index`` (a snapshot stores the one at its own index), None if
@@ -102,31 +76,17 @@ class ConfigurationHistory:
         """Begin again with a snapshot's configuration; later ones stay only if the log beyond it stays."""
         beyond = [item for item in self._items if item[0] > index] if keep_beyond else []
         self._items = [(index, configuration), *beyond]
-        self._base_needs_proof = True
         self._look()
 
     def compact(self, first_index: int) -> None:
         """Forget configurations that no remaining index has."""
         while len(self._items) > 1 and self._items[1][0] < first_index:
-            self._base_needs_proof = _names_new_voter(self._items[0][1], self._items[1][1])
             del self._items[0]
         self._look()
 
 
-def _names_new_voter(before: Configuration, configuration: Configuration) -> bool:
-    for node_id, member in configuration.voters.items():
-        known = before.member(node_id)
-        if member.incarnation and (known is None or known.incarnation != member.incarnation):
-            return True
-    return False
-
-
 def read_configurations(entries: Iterable[Entry]) -> list[tuple[int, Configuration]]:
-    """Return (index, configuration) of the configuration entries among these, which a peer sent.
-
-    Raises:
-        MessageError: a payload cannot be read, or a founding entry stands anywhere but at index 1.
-    """
+    """Return (index, configuration) of the configuration entries among these, which a peer sent."""
     found: list[tuple[int, Configuration]] = []
     for entry in entries:
         if (entry.index == 1) != (entry.kind is EntryKind.FOUND):

@@ -7,8 +7,6 @@ are won (`elections.py`), how the membership changes (`membership.py`) nor how s
 Source: Raft §5.3, §5.4.2 (only entries of the own term commit by counting); dissertation §6.2 (check-quorum).
 """
 
-from collections.abc import Mapping
-
 from quorum.raft.core.configuration import founding_configuration, majority_value, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind, size_bytes
 from quorum.raft.core.errors import ConfigurationError, InvariantError, MessageError
@@ -26,14 +24,9 @@ Slices = dict[int, tuple[Entry, ...]]
 # --- becoming and staying
 
 
-def become_leader(node: Node, electors: Mapping[int, str]) -> None:
-    """Lead the term that was won; its first entry is a no-op, or the founding of the cluster.
-
-    Args:
-        node: the candidate.
-        electors: {node id: incarnation} of those who voted for it, itself included.
-    """
-    check_role_move(node.role, Role.LEADER, f"elected by {sorted(electors)}")
+def become_leader(node: Node) -> None:
+    """Lead the term that was won; its first entry is a no-op, or the founding of the cluster."""
+    check_role_move(node.role, Role.LEADER, f"elected in term {node.term}")
     node.role = Role.LEADER
     node.leader_id = node.identity.node_id
     node.tally = None
@@ -41,14 +34,14 @@ def become_leader(node: Node, electors: Mapping[int, str]) -> None:
     node.heartbeat_ms = node.now_ms
     node.resumed_ms = NEVER
     if node.log.last_index == 0:
-        _found(node, electors)
+        _found(node)
     else:
         node.append_own(EntryKind.NOOP, b"", 0)
         sync_progress(node)
 
 
-def _found(node: Node, electors: Mapping[int, str]) -> None:
-    configuration = founding_configuration(node.identity.founders, electors)
+def _found(node: Node) -> None:
+    configuration = founding_configuration(node.identity.founders, node.founding)
     payload = node.identity.found(configuration)
     try:
         founded = parse_configuration(payload)
@@ -126,8 +119,7 @@ def quorum_contact_ms(node: Node, confirmed: bool) -> float:
             contacts.append(node.now_ms)
         else:
             peer = node.progress[node_id]
-            if node.vote_counts(node_id, peer.incarnation):
-                contacts.append(peer.confirmed_ms if confirmed else peer.contact_ms)
+            contacts.append(peer.confirmed_ms if confirmed else peer.contact_ms)
     contact_ms = majority_value(contacts, len(latest.voters))
     return NEVER if contact_ms is None else contact_ms
 
@@ -138,8 +130,8 @@ def quorum_contact_ms(node: Node, confirmed: bool) -> float:
 def identify(node: Node, sender: int, incarnation: str) -> Progress | None:
     """Return the progress of this very incarnation, or None if the sender is not a member or was refused.
 
-    A member whose incarnation is not recorded yet is followed as it is heard; it counts only once it is
-    recorded. What was retired, or is another member's, is never recorded.
+    A learner is followed as it is heard; it counts once the entry that makes it a voter names it. What was
+    retired, or is another member's, is never recorded.
     """
     peer = node.progress.get(sender)
     latest = node.history.latest
@@ -153,7 +145,6 @@ def identify(node: Node, sender: int, incarnation: str) -> Progress | None:
     if peer.incarnation != incarnation:
         node.release(peer)
         peer = node.progress[sender] = Progress(incarnation, node.log.last_index + 1, node.now_ms)
-        maintain(node)
     peer.hear(node.now_ms)
     return peer
 
@@ -162,11 +153,7 @@ def identify(node: Node, sender: int, incarnation: str) -> Progress | None:
 
 
 def handle_append_reply(node: Node, peer: Progress, reply: AppendReply) -> None:
-    """Take over a proven match, or go back to where the logs can still be equal.
-
-    Raises:
-        MessageError: it claims more than was ever sent; nothing changed.
-    """
+    """Take over a proven match, or go back to where the logs can still be equal."""
     if reply.rejected:
         _handle_reject(node, peer, reply)
         return
@@ -176,11 +163,7 @@ def handle_append_reply(node: Node, peer: Progress, reply: AppendReply) -> None:
 
 
 def take_match(node: Node, peer: Progress, sender: int, match_index: int) -> None:
-    """Note what the peer holds durably.
-
-    Raises:
-        MessageError: it claims more than our log has; nothing changed.
-    """
+    """Note what the peer holds durably."""
     if match_index > node.log.last_index:
         raise MessageError(
             f"node {sender} claims to match up to {match_index}; our log ends at {node.log.last_index}"
@@ -210,11 +193,7 @@ def _handle_reject(node: Node, peer: Progress, reply: AppendReply) -> None:
 
 
 def handle_heartbeat_reply(node: Node, peer: Progress, reply: HeartbeatReply) -> None:
-    """Note that the peer follows; it heals lost acknowledgements and lost probes.
-
-    Raises:
-        MessageError: it claims more than was ever sent; nothing changed.
-    """
+    """Note that the peer follows; it heals lost acknowledgements and lost probes."""
     peer.confirmed_ms = max(peer.confirmed_ms, min(reply.sent_ms, node.now_ms))
     peer.clock_ms = reply.clock_ms
     take_match(node, peer, reply.sender, reply.match_index)
@@ -228,16 +207,14 @@ def _probe_is_old(node: Node, peer: Progress) -> bool:
 
 
 def advance_commit(node: Node) -> None:
-    """Commit what a majority holds durably, if it is of the own term; each record that commits lets more be
-    counted."""
+    """Commit what a majority holds durably, if it is of the own term."""
     if node.role is not Role.LEADER or node.commit_index == node.log.last_index:
         return
     index = node.majority_match()
     if index <= node.commit_index:
         return
-    while index > node.commit_index and index >= node.term_start_index:
+    if index >= node.term_start_index:
         node.commit_to(index)
-        index = node.majority_match()
     begin_departure(node)
     maintain(node)
 
@@ -254,16 +231,12 @@ def replicate(node: Node) -> None:
     """
     heartbeats, node.heartbeat_due = node.heartbeat_due, False
     own = node.identity.node_id
-    latest, founding = (node.history.latest, node.history.at(1)) if heartbeats else (None, None)
-    cluster_id = "" if latest is None else latest.cluster_id
-    founding_id = "" if founding is None else founding.cluster_id
     slices: Slices = {}
     for node_id, peer in node.progress.items():
         if heartbeats:
             commit = min(node.commit_index, peer.match_index)
-            clocks, clusters = (node.now_ms, peer.clock_ms), (cluster_id, founding_id)
-            known = node.commit_index
-            node.send(Heartbeat(node.term, own, node_id, commit, *clocks, *clusters, known))
+            clocks = node.now_ms, peer.clock_ms
+            node.send(Heartbeat(node.term, own, node_id, commit, *clocks, node.commit_index))
         if not peer.incarnation:
             continue
         if peer.flow is Flow.PROBE and not peer.probe_sent:

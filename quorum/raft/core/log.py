@@ -44,10 +44,6 @@ class Log:
             mark: the snapshot that the state machine was loaded from, if any.
             reader: reads entries that are not in ``durable.tail``.
             cache_bytes_max: bound of the memory tail.
-
-        Raises:
-            InvariantError: journal and snapshot do not fit together, or the journal's view contradicts
-                itself.
         """
         self._reader = reader
         self._cache_bytes_max = cache_bytes_max

@@ -1,9 +1,9 @@
 """Changes of who is in the cluster.
 
-Decides which changes may be made, what configuration each one leads to, and what the leader appends by
-itself: the incarnation of a member that was heard, the repetition that proves it, and the promotion of a
-learner that has caught up. Does not know how entries are replicated or counted (`leading.py`, `node.py`) nor
-who asks for a change. Configurations are hard state; what is known of the peers is soft.
+Decides which changes may be made, what configuration each one leads to, and when the leader makes a learner
+a voter, whose incarnation that entry records. Does not know how entries are replicated or counted
+(`leading.py`, `node.py`) nor who asks for a change. Configurations are hard state; what is known of the peers
+is soft.
 
 One change at a time, each of one voter at most, so that any majority before a change and any majority after
 it have a node in common. Nothing is appended before the leader's no-op is committed: without that rule two
@@ -68,17 +68,12 @@ def change_members(node: Node, change: MembershipChange) -> int:
     """Append what was asked for, and return the index of the entry that makes it so once it is committed.
 
     What is so already is answered with a no-op, as by `confirm`.
-
-    Raises:
-        NotLeaderError: not leading. Definite.
-        MembershipError: it cannot be made; names the node, the reason and the remedy. Definite.
-        MembershipBusyError: not now. Definite, retriable.
     """
     latest = node.history.latest
     if node.role is not Role.LEADER or latest is None:
         raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
     if not 1 <= change.node_id <= NODE_ID_MAX:
-        raise MembershipError(f"node id {change.node_id} is out of range; use one from 1 to {NODE_ID_MAX}")
+        raise MembershipError("id_out_of_range", node_id=change.node_id, id_max=NODE_ID_MAX)
     if isinstance(change, AddMember):
         member = latest.member(change.node_id)
         if member is not None and member.address == change.address:
@@ -106,10 +101,6 @@ def confirm(node: Node) -> int:
 
     Another leader may have changed them without this one knowing; then the no-op never commits. Who leads it
     does not prove: a later leader, too, may have found the no-op and committed it.
-
-    Raises:
-        NotLeaderError: not leading. Definite.
-        MembershipBusyError: leadership is being handed over. Definite, retriable.
     """
     if node.role is not Role.LEADER:
         raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
@@ -119,60 +110,45 @@ def confirm(node: Node) -> int:
 
 def _check_no_hand_over(node: Node) -> None:
     if node.transfer_target:
-        raise MembershipBusyError(
-            f"leadership is being handed over to node {node.transfer_target}; ask the new leader"
-        )
+        raise MembershipBusyError("handing_over", node_id=node.transfer_target)
 
 
 def _check_not_busy(node: Node) -> None:
     _check_no_hand_over(node)
     if node.commit_index < node.term_start_index:
-        raise MembershipBusyError(
-            f"the first entry of term {node.term} (index {node.term_start_index}) is not committed yet; try "
-            "again soon"
-        )
+        raise MembershipBusyError("term_uncommitted", term=node.term, index=node.term_start_index)
     if node.commit_index < node.history.latest_index:
-        raise MembershipBusyError(
-            f"the change of index {node.history.latest_index} is not committed yet; try again once it is"
-        )
+        raise MembershipBusyError("change_uncommitted", index=node.history.latest_index)
 
 
 def _check_addition(latest: Configuration, node_id: int, address: str) -> None:
     member = latest.member(node_id)
     if member is not None:
-        raise MembershipError(
-            f"node {node_id} is a member with the address {member.address}, not {address}; remove it first"
-        )
+        raise MembershipError("other_address", node_id=node_id, present=member.address, address=address)
     host, _, port = address.rpartition(":")
     written = bool(host) and port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65535
     if not written or len(address) > ADDRESS_CHARS_MAX:
         raise MembershipError(
-            f"node {node_id} cannot be added with the address {address[:40]!r} of {len(address)} characters; "
-            f"give host:port, at most {ADDRESS_CHARS_MAX} characters"
+            "no_address",
+            node_id=node_id,
+            address=address[:40],
+            chars=len(address),
+            chars_max=ADDRESS_CHARS_MAX,
         )
     for other_id in (*latest.voters, *latest.learners):
         other = latest.member(other_id)
         if other is not None and other.address == address:
-            raise MembershipError(
-                f"node {node_id} cannot be added with the address {address}: node {other_id} has it; remove "
-                f"or replace node {other_id} instead"
-            )
+            raise MembershipError("address_taken", node_id=node_id, address=address, other_id=other_id)
     if len(latest.voters) + len(latest.learners) >= MEMBERS_MAX:
-        raise MembershipError(
-            f"node {node_id} cannot be added: there are {MEMBERS_MAX} members, the most there may be; remove "
-            "one first"
-        )
+        raise MembershipError("too_many_members", node_id=node_id, members_max=MEMBERS_MAX)
 
 
 def _check_member(latest: Configuration, node_id: int, done: str) -> None:
     if latest.member(node_id) is None:
         members = sorted((*latest.voters, *latest.learners))
-        raise MembershipError(f"node {node_id} cannot be {done}: it is no member; members are {members}")
+        raise MembershipError("no_member", node_id=node_id, done=done, members=members)
     if set(latest.voters) == {node_id}:
-        raise MembershipError(
-            f"node {node_id} cannot be {done}: it is the only voter; add another one first, and wait until "
-            "that one votes"
-        )
+        raise MembershipError("only_voter", node_id=node_id, done=done)
 
 
 def _check_replacement(
@@ -184,21 +160,15 @@ def _check_replacement(
         return
     _check_member(latest, node_id, "replaced")
     if node_id == node.identity.node_id:
-        raise MembershipError(
-            f"node {node_id} cannot be replaced: it leads; hand leadership over first (POST /v1/leader)"
-        )
+        raise MembershipError("leads", node_id=node_id)
     if not force and node_id in latest.voters and len(latest.voters) <= VOTERS_LEFT_MIN:
-        raise MembershipError(
-            f"node {node_id} cannot be replaced: of the voters {sorted(latest.voters)} a single one would be "
-            "left, with the only disk that counts; add a node first, or force it (--force)"
-        )
+        raise MembershipError("last_good_disk", node_id=node_id, voters=sorted(latest.voters))
     if member is None or not member.incarnation:
         _check_not_of_others(node, latest, node_id, incarnation)
         return
     if incarnation and incarnation != member.incarnation:
         raise MembershipError(
-            f"node {node_id} cannot be replaced: its disk has the incarnation {member.incarnation}, not "
-            f"{incarnation[:40]}; nothing was retired: look at the members and name the one that is lost"
+            "other_incarnation", node_id=node_id, present=member.incarnation, incarnation=incarnation[:40]
         )
     peer = node.progress.get(node_id)
     if peer is None or not peer.heard or peer.incarnation != member.incarnation:
@@ -206,9 +176,7 @@ def _check_replacement(
     silent_ms = node.now_ms - peer.contact_ms
     if silent_ms <= IN_USE_MS and not (force and incarnation):
         raise MembershipError(
-            f"node {node_id} cannot be replaced: its disk is in use and was heard {silent_ms:.0f} ms ago; "
-            "stop the node first if that disk is lost, or force it (--force) and name the incarnation that "
-            f"shall be retired: {member.incarnation}"
+            "disk_in_use", node_id=node_id, silent_ms=silent_ms, incarnation=member.incarnation
         )
 
 
@@ -219,8 +187,7 @@ def _check_not_of_others(node: Node, latest: Configuration, node_id: int, incarn
             continue
         if incarnation in (other.incarnation, _heard_incarnation(node, other_id)):
             raise MembershipError(
-                f"node {node_id} cannot be replaced: {incarnation[:40]} is the disk of node {other_id}; "
-                "nothing was retired: look at the members and name the one that is lost"
+                "disk_of_other", node_id=node_id, incarnation=incarnation[:40], other_id=other_id
             )
 
 
@@ -235,8 +202,11 @@ def _check_majority(node: Node, latest: Configuration, wanted: Configuration, wh
         return
     if sum(_is_present(node, node_id, heard=False) for node_id in wanted.voters) >= needed:
         raise MembershipBusyError(
-            f"cannot {what} yet: of the voters {sorted(wanted.voters)} that would be left, node "
-            f"{node.identity.node_id} has heard only {present} since it leads; try again soon"
+            "majority_unheard",
+            what=what,
+            voters=sorted(wanted.voters),
+            node_id=node.identity.node_id,
+            present=present,
         )
     absent = sorted(set(wanted.voters) - set(present))
     heard = sum(_is_present(node, node_id, heard=True) for node_id in latest.voters)
@@ -246,13 +216,14 @@ def _check_majority(node: Node, latest: Configuration, wanted: Configuration, wh
         else "see `quorate serve --force-new-cluster` if a majority is gone for good"
     )
     raise MembershipError(
-        f"cannot {what}: of the voters {sorted(wanted.voters)} that would be left, only {present} are in "
-        f"contact and {needed} are needed; bring {_named(absent)} back first, or {otherwise}"
+        "majority_lost",
+        what=what,
+        voters=sorted(wanted.voters),
+        present=present,
+        needed=needed,
+        absent=" or ".join(f"node {node_id}" for node_id in absent),
+        otherwise=otherwise,
     )
-
-
-def _named(node_ids: list[int]) -> str:
-    return " or ".join(f"node {node_id}" for node_id in node_ids)
 
 
 def _is_present(node: Node, node_id: int, heard: bool) -> bool:
@@ -282,30 +253,20 @@ def _is_recent(node: Node, peer: Progress) -> bool:
 
 
 def maintain(node: Node) -> None:
-    """Append the next entry that the configuration lacks, if it is time: one at a time, never before the
-    no-op of the term is committed, never while leadership is handed over.
+    """Make the next learner that has caught up a voter, if it is time: one at a time, never before the no-op
+    of the term is committed, never while leadership is handed over.
 
-    Source: `history.py` for the proof, dissertation §4.2.1 for the promotion.
+    Source: dissertation §4.2.1.
     """
     history = node.history
     latest = history.latest
-    if not history.is_unfinished or node.role is not Role.LEADER or latest is None or node.transfer_target:
+    if latest is None or not latest.learners or node.role is not Role.LEADER or node.transfer_target:
         return
     if node.commit_index < max(node.term_start_index, history.latest_index):
         return
-    for node_id in (*latest.voters, *latest.learners):
-        member = latest.member(node_id)
-        incarnation = _heard_incarnation(node, node_id)
-        if member is not None and not member.incarnation and incarnation:
-            recorded = latest.with_incarnation(node_id, incarnation)
-            append_configuration(node, EntryKind.INCARNATION, recorded, recorded.to_payload())
-            return
-    if history.needs_proof:
-        append_configuration(node, EntryKind.INCARNATION, latest, latest.to_payload())
-        return
     for node_id in latest.learners:
         if _has_caught_up(node, node_id):
-            promoted = latest.with_voter(node_id)
+            promoted = latest.with_voter(node_id, node.progress[node_id].incarnation)
             append_configuration(node, EntryKind.MEMBERS, promoted, promoted.to_payload())
             return
 
@@ -319,10 +280,9 @@ def _heard_incarnation(node: Node, node_id: int) -> str:
 
 def _has_caught_up(node: Node, node_id: int) -> bool:
     """Whether a learner could vote without holding the others up: it is there, and holds what was committed
-    one heartbeat ago, its own record included.
+    one heartbeat ago, the entry that made it a learner included.
 
-    A learner that is promoted holds its record durably, so it grants votes even before it learns of the
-    promotion (`elections.py`).
+    As it holds that one durably it grants votes even before it learns of the promotion (`elections.py`).
     """
     peer = node.progress.get(node_id)
     return (
@@ -391,11 +351,9 @@ def linked_beyond(node: Node) -> dict[int, str]:
     latest = node.history.latest
     if latest is None:
         return {}
-    beyond: dict[int, str] = {}
-    if node.history.latest_index > node.commit_index:
-        proven = node.history.proven(node.commit_index)
-        if proven is not None and proven is not latest:
-            beyond = {key: text for key, text in _addresses(proven).items() if latest.member(key) is None}
+    before = node.history.before(node.commit_index)
+    earlier = {} if before is None else _addresses(before)
+    beyond = {key: text for key, text in earlier.items() if latest.member(key) is None}
     for node_id in (*node.leaving, node.leader_id):
         if node_id and latest.member(node_id) is None:
             beyond.setdefault(node_id, "")

@@ -52,8 +52,6 @@ class Heartbeat(NamedTuple):
     sent_ms: float  #: leader's monotonic clock; only echoed
     #: HeartbeatReply.clock_ms of the receiver's last answer on this connection: so far the leader heard it
     heard_ms: float = -1.0
-    cluster_id: str = ""  #: 32 hex digits: the cluster that the leader's log names
-    founding_id: str = ""  #: 32 hex digits: what the first entry of that log founded; empty if it is gone
     known_index: int = 0  #: leader's commit index; the receiver judges its lag by it, and commits nothing
 
 
@@ -78,8 +76,8 @@ class Vote(NamedTuple):
     transfer: bool  #: the old leader asked for this election: heard leaders do not matter
     last_index: int
     last_term: int
-    cluster_id: str = ""  #: of the sender's Claim; empty if its log is empty
-    electors: str = ""  #: of the sender's Claim
+    #: with an empty log: the incarnations of all founders as the sender knows them, ascending ids
+    founders: tuple[str, ...] = ()
 
 
 class VoteReply(NamedTuple):
@@ -91,8 +89,6 @@ class VoteReply(NamedTuple):
     pre: bool
     granted: bool
     asked_term: int  #: Vote.term of the request that is answered
-    cluster_id: str = ""  #: of the sender's Claim; empty if its log is empty
-    electors: str = ""  #: of the sender's Claim
 
 
 class SnapshotChunk(NamedTuple):
@@ -143,15 +139,6 @@ Message = (
 )
 
 
-class Claim(NamedTuple):
-    """What a peer's log says of a cluster that may have acknowledged writes, as far as the peer knows."""
-
-    cluster_id: str  #: 32 hex digits
-    #: the last 16 hex digits of the incarnation of each node that elected the founder, one behind the other;
-    #: empty if the founding is known to be committed, or its entry is not there any more
-    electors: str
-
-
 # --- stimuli
 
 
@@ -176,16 +163,13 @@ class PeerUp(NamedTuple):
     node_id: int
 
 
-class ClusterMet(NamedTuple):
-    """A peer proved in its hello which cluster it belongs to, before the PeerUp of that connection.
+class PeerMet(NamedTuple):
+    """A peer proved in its hello who it is, whether or not it was let in, before the PeerUp of that link."""
 
-    To be told only while this node does not belong to one: it must not found another.
-    """
-
-    node_id: int  #: 0: remembered from an earlier life of this node
-    cluster_id: str  #: 32 hex digits; empty while the peer belongs to none
-    log_cluster_id: str = ""  #: 32 hex digits: the cluster that its log names, which may never have committed
-    electors: str = ""  #: as in Claim
+    node_id: int
+    incarnation: str
+    founding_term: int | None  #: the term of a founder whose log is empty; None: it founds nothing
+    cluster_id: str  #: 32 hex digits; empty while it belongs to no cluster
 
 
 class PeerDown(NamedTuple):
@@ -268,7 +252,7 @@ Stimulus = (
     Tick
     | Receive
     | PeerUp
-    | ClusterMet
+    | PeerMet
     | PeerDown
     | Persisted
     | ChunkRead

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from quorum.raft.core.backlog import Backlog
-from quorum.raft.core.configuration import Configuration, Member, majority_value
+from quorum.raft.core.configuration import Configuration, majority_value
 from quorum.raft.core.entry import Entry, EntryKind, size_bytes
 from quorum.raft.core.errors import InvariantError
 from quorum.raft.core.history import ConfigurationHistory
 from quorum.raft.core.log import EntryReader, Log
 from quorum.raft.core.messages import (
-    Claim,
     DurableLog,
     HardState,
     Message,
@@ -108,13 +107,9 @@ class Node:
         self.resumed_ms = NEVER
         self.attempts = 0  #: pre-votes in a row since a leader was heard or a pre-vote won
         self.elections = 0  #: elections in a row that this node began, since a leader was heard or it was one
-        self.met: dict[int, str] = {}  #: {peer that was connected: cluster id that its hello proved, or ""}
-        #: {peer: what its log says of a cluster, as it was told in its hello or in an election}
-        self.claims: dict[int, Claim] = {}
-        #: {leader: (cluster id that its log names, cluster id of its first entry)}, as its heartbeats say
-        self.named: dict[int, tuple[str, str]] = {}
-        #: until when a founder waits for the hello of every other one before it founds without them
-        self.founding_ms = now_ms + options.election_timeout_max_ms
+        #: with an empty log: {founder: its incarnation}, of those whose log is empty by their last hello
+        self.founding = {identity.node_id: identity.incarnation} if identity.founders else {}
+        self.clusters: dict[int, str] = {}  #: with an empty log: {peer: its cluster id, by its last hello}
         self.tally: Tally | None = None
         self.halted = ""  #: reason
         self.refused: dict[int, str] = {}  #: {member id: incarnation that does not count}, for the status
@@ -276,34 +271,13 @@ class Node:
     # --- who counts
 
     def vote_counts(self, node_id: int, incarnation: str) -> bool:
-        """Return whether this sender's vote counts for us: a founder before the founding, then recorded
-        voters only."""
+        """Return whether this sender's votes and matches count for us: those of the voters that the latest
+        configuration names, committed or not; before the founding of the founders that were met."""
         latest = self.history.latest
         if latest is None:
-            return self.log.last_index == 0 and node_id in self.identity.founders
+            return self.founding.get(node_id) == incarnation
         member = latest.voters.get(node_id)
-        return member is not None and bool(incarnation) and member.incarnation == incarnation
-
-    def match_counts(self, node_id: int, incarnation: str) -> bool:
-        """Return whether this voter's durable match counts: it is one by the latest configuration, committed
-        or not, and its incarnation is recorded by a committed entry.
-
-        So the entry that names an incarnation is committed without it, and a promotion with the promoted.
-        """
-        latest = self.history.latest
-        member = latest.voters.get(node_id) if latest is not None else None
-        return (
-            member is not None
-            and bool(incarnation)
-            and member.incarnation == incarnation
-            and self._is_recorded(self.history.proven(self.commit_index), node_id, member)
-        )
-
-    def _is_recorded(self, proven: Configuration | None, node_id: int, member: Member) -> bool:
-        if proven is None:
-            return False
-        recorded = proven.voters.get(node_id) or proven.learners.get(node_id)
-        return recorded is not None and recorded.incarnation == member.incarnation
+        return member is not None and member.incarnation == incarnation
 
     @property
     def may_be_needed(self) -> bool:
@@ -314,10 +288,10 @@ class Node:
         """
         own = self.identity
         latest = self.history.latest
-        proven = self.history.proven(self.commit_index)
-        if latest is None or proven is None or proven is latest or latest.member(own.node_id) is not None:
+        before = self.history.before(self.commit_index)
+        if latest is None or before is None or latest.member(own.node_id) is not None:
             return False
-        member = proven.voters.get(own.node_id)
+        member = before.voters.get(own.node_id)
         return member is not None and member.incarnation == own.incarnation
 
     # --- the log
@@ -342,22 +316,14 @@ class Node:
         self.uncommitted.settle(index)
 
     def majority_match(self) -> int:
-        """Return the index that a majority of the voters that count holds durably, 0 if too few count."""
+        """Return the index that a majority of the voters holds durably, 0 if none does."""
         latest = self.history.latest
         if latest is None:
             return 0
-        proven = self.history.proven(self.commit_index)
-        own = self.identity
-        matches: list[float] = []
-        for node_id, member in latest.voters.items():
-            if not self._is_recorded(proven, node_id, member):
-                continue
-            if node_id != own.node_id:
-                peer = self.progress[node_id]
-                if peer.incarnation == member.incarnation:
-                    matches.append(peer.match_index)
-            elif member.incarnation == own.incarnation:
-                matches.append(self.log.durable_index)
+        matches = [
+            self.log.durable_index if node_id == self.identity.node_id else self.progress[node_id].match_index
+            for node_id in latest.voters
+        ]
         return int(majority_value(matches, len(latest.voters)) or 0)
 
     # --- handing out
@@ -432,11 +398,7 @@ class Node:
         return latest.peer_ids(self.identity.node_id) if leads and latest is not None else ()
 
     def check_invariants(self) -> None:
-        """Check what must hold between any two stimuli.
-
-        Raises:
-            InvariantError: names what does not hold.
-        """
+        """Check what must hold between any two stimuli."""
         checks = (
             (self.handed_index <= self.commit_index <= self.log.last_index, "handed <= commit <= last"),
             (self.handed_index <= self.log.durable_index <= self.log.last_index, "handed <= durable <= last"),

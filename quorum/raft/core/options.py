@@ -35,11 +35,7 @@ class Options:
     outbox_messages_max: int = 4096  #: messages that wait for a hard state's fsync; the oldest are dropped
 
     def __post_init__(self) -> None:
-        """Check the settings together.
-
-        Raises:
-            ConfigurationError: names the setting, its value and what would fit.
-        """
+        """Check the settings together."""
         for field in fields(self):
             value: float = getattr(self, field.name)
             if not value > 0:

@@ -10,7 +10,7 @@ Source: Raft, figure 2; etcd-io/raft for step and ready.
 
 from collections.abc import Callable, Mapping
 
-from quorum.raft.core import elections, following, handover, leading, membership, receiving, rivals, sending
+from quorum.raft.core import elections, following, founding, handover, leading, membership, receiving, sending
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import CONFIGURATION_KINDS, EntryKind
 from quorum.raft.core.errors import (
@@ -28,8 +28,6 @@ from quorum.raft.core.messages import (
     ChunkRead,
     ChunkReadFailed,
     ChunkWritten,
-    Claim,
-    ClusterMet,
     Compacted,
     DurableLog,
     Halt,
@@ -38,6 +36,7 @@ from quorum.raft.core.messages import (
     HeartbeatReply,
     Message,
     PeerDown,
+    PeerMet,
     PeerUp,
     Persisted,
     Ready,
@@ -95,9 +94,6 @@ class Raft:
             reader: reads durable entries that left memory.
             rng: drawn from for delays only.
             now_ms: monotonic clock, as in ``step``.
-
-        Raises:
-            InvariantError: journal, snapshot and hard state do not fit together.
         """
         identity = NodeIdentity(node_id, incarnation, founders, found)
         self._node = Node(
@@ -124,11 +120,6 @@ class Raft:
         Args:
             stimulus: what happened.
             now_ms: monotonic clock; going back is taken as standing still.
-
-        Raises:
-            MessageError: a peer's message contradicts itself; nothing changed but perhaps the term.
-            TransferError: leadership cannot go there; nothing changed.
-            InvariantError: fatal, the node must stop.
         """
         node = self._node
         self.rests = type(stimulus) is Tick and node.role is Role.FOLLOWER and now_ms < node.campaign_ms
@@ -143,8 +134,10 @@ class Raft:
                 self._persisted(seq)
             case PeerUp(node_id):
                 self._peer_up(node_id)
-            case ClusterMet():
-                rivals.meet_cluster(node, stimulus)
+            case PeerMet():
+                if node.log.last_index == 0:
+                    founding.meet(node, stimulus)
+                    elections.hurry(node)
             case PeerDown(node_id):
                 self._peer_down(node_id)
             case ChunkRead() | ChunkReadFailed() | ChunkWritten() | SnapshotInstalled() | SnapshotFailed():
@@ -220,7 +213,6 @@ class Raft:
             # Its connection may be older than ours to it, and what it asked was answered into none.
             node.forget_reports()
             node.answer_at = node.matched_index
-        node.met.setdefault(node_id, "")
         elections.hurry(node)
 
     def _peer_down(self, node_id: int) -> None:
@@ -335,12 +327,6 @@ class Raft:
         Returns:
             The entry's index. Whether it commits is known only when it does, or when another entry commits
             there.
-
-        Raises:
-            NotLeaderError: not leading, or handing over, or not any more: its own disk holds up too much that
-                others commit. Definite.
-            ProposalError: kind or size. Definite.
-            BacklogError: too much is uncommitted. Definite, retriable.
         """
         node = self._node
         if node.role is not Role.LEADER:
@@ -376,11 +362,6 @@ class Raft:
         Returns:
             The index of a new entry; once that is committed it is as asked for. It holds the configuration,
             or nothing where nothing has to change.
-
-        Raises:
-            NotLeaderError: not leading. Definite.
-            MembershipError: it cannot be made; names the remedy. Definite.
-            MembershipBusyError: not now. Definite, retriable.
         """
         return membership.change_members(self._node, change)
 
@@ -389,10 +370,6 @@ class Raft:
 
         Returns:
             The index of the no-op; once that is committed, they were so after the call.
-
-        Raises:
-            NotLeaderError: not leading. Definite.
-            MembershipBusyError: leadership is being handed over. Definite, retriable.
         """
         return membership.confirm(self._node)
 
@@ -453,14 +430,15 @@ class Raft:
     # --- questions
 
     @property
-    def claim(self) -> Claim | None:
-        """Return what the log says of a cluster, committed or not; None before the founding."""
-        return rivals.own_claim(self._node)
+    def founding_term(self) -> int | None:
+        """Return the term of a founder whose log is empty, None of any other node."""
+        node = self._node
+        return node.term if node.identity.founders and node.log.last_index == 0 else None
 
     @property
-    def rivalled_cluster(self) -> str:
-        """Return the id of a cluster beside which this node founds nothing; "" if none is known."""
-        return rivals.rivalled_cluster(self._node)
+    def founding_obstacles(self) -> tuple[Mapping[int, str], tuple[int, ...]]:
+        """Return, for an empty log, {peer: the cluster it belongs to} and the founders not heard of yet."""
+        return self._node.clusters, founding.missing_founders(self._node)
 
     @property
     def configuration(self) -> Configuration | None:
@@ -477,11 +455,7 @@ class Raft:
         return self._node.log.term_at(index)
 
     def check_invariants(self) -> None:
-        """Check what must hold between any two stimuli.
-
-        Raises:
-            InvariantError: names what does not hold.
-        """
+        """Check what must hold between any two stimuli."""
         self._node.check_invariants()
 
     def linked_members(self) -> dict[int, str]:

@@ -26,11 +26,7 @@ from quorum.raft.core.transfers import Incoming
 
 
 def handle_chunk(node: Node, chunk: SnapshotChunk) -> None:
-    """Write the piece if it is the next of the transfer under way or the first of a new one.
-
-    Raises:
-        MessageError: its bounds are impossible; nothing changed.
-    """
+    """Write the piece if it is the next of the transfer under way or the first of a new one."""
     end = chunk.offset + len(chunk.data)
     if not 0 <= chunk.offset < end <= chunk.total_bytes or not 0 < chunk.snapshot_term <= chunk.term:
         raise MessageError(
@@ -105,11 +101,7 @@ def handle_chunk_written(node: Node, written: ChunkWritten) -> None:
 
 
 def handle_installed(node: Node, installed: SnapshotInstalled) -> None:
-    """Continue log and configuration from the snapshot, and acknowledge it with its own index.
-
-    Raises:
-        InvariantError: it is not the snapshot that was received, or the state would go back. Fatal.
-    """
+    """Continue log and configuration from the snapshot, and acknowledge it with its own index."""
     incoming = node.incoming
     if incoming is None or not node.installing or incoming.install != installed.install:
         raise InvariantError(f"installed snapshot {installed.install} is not the one under way ({incoming})")

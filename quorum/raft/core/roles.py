@@ -31,9 +31,6 @@ def check_role_move(old: Role, new: Role, story: str) -> None:
         old: the role before.
         new: the role after.
         story: who wanted it and why, for the message.
-
-    Raises:
-        TransitionError: fatal.
     """
     if new not in ROLE_MOVES[old]:
         raise TransitionError(f"a {old.value} cannot become a {new.value}: {story}")

@@ -100,9 +100,6 @@ def handle_chunk_reply(node: Node, peer: Progress, reply: SnapshotChunkReply) ->
 
     A reply that wants the piece which is already under way is ignored: answering repeats with repeats would
     never end.
-
-    Raises:
-        MessageError: it claims a match or an offset that cannot be; nothing changed.
     """
     outgoing = peer.outgoing
     if outgoing is None or reply.transfer != outgoing.transfer:

@@ -44,7 +44,7 @@ class Status(NamedTuple):
     configuration_committed: bool  #: the latest configuration is known to be committed
     voters: tuple[int, ...]  #: of the latest configuration, ascending ids; empty before the founding
     learners: tuple[int, ...]  #: likewise
-    #: the latest configuration has this node, and by this incarnation or none yet
+    #: the latest configuration has this node, and by this disk if it is a voter
     member: bool
     transfer_target: int
     halted: str
@@ -58,10 +58,9 @@ class Status(NamedTuple):
 def describe(node: Node) -> Status:
     """Return what this node is and knows."""
     leads = node.role is Role.LEADER
-    latest = node.history.latest
-    member = latest.member(node.identity.node_id) if latest is not None else None
+    latest, own = node.history.latest, node.identity
     return Status(
-        node_id=node.identity.node_id,
+        node_id=own.node_id,
         role=node.role,
         term=node.term,
         leader_id=node.leader_id,
@@ -76,7 +75,7 @@ def describe(node: Node) -> Status:
         configuration_committed=node.history.latest_index <= node.commit_index,
         voters=tuple(latest.voters) if latest is not None else (),
         learners=tuple(latest.learners) if latest is not None else (),
-        member=member is not None and member.incarnation in ("", node.identity.incarnation),
+        member=latest is not None and latest.has(own.node_id, own.incarnation),
         transfer_target=node.transfer_target,
         halted=node.halted,
         installing=node.installing,
@@ -93,7 +92,7 @@ def _describe_peer(node: Node, node_id: int) -> PeerStatus:
         node_id=node_id,
         incarnation=peer.incarnation,
         voter=latest is not None and node_id in latest.voters,
-        counts=node.match_counts(node_id, peer.incarnation),
+        counts=node.vote_counts(node_id, peer.incarnation),
         flow=peer.flow,
         match_index=peer.match_index,
         next_index=peer.next_index,

@@ -17,11 +17,7 @@ class TermRuns:
     __slots__ = ("_starts", "_terms")
 
     def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
-        """Take over ``(first index, term)`` pairs, ascending in both.
-
-        Raises:
-            InvariantError: the pairs do not ascend.
-        """
+        """Take over ``(first index, term)`` pairs, ascending in both."""
         self._starts: list[int] = []  #: strictly ascending first indexes
         self._terms: list[int] = []  #: strictly ascending terms, same length
         for start, term in runs:

@@ -18,13 +18,13 @@ class Tally:
         """Begin an attempt among this many voters."""
         self._voters = voters
         self._quorum_size = quorum_size(voters)
-        self.granted: dict[int, str] = {}  #: {node id: incarnation that granted}
+        self.granted: set[int] = set()  #: node ids
         self.refused: set[int] = set()  #: node ids
 
-    def grant(self, node_id: int, incarnation: str) -> None:
+    def grant(self, node_id: int) -> None:
         """Count a vote for us."""
         if node_id not in self.refused:
-            self.granted.setdefault(node_id, incarnation)
+            self.granted.add(node_id)
 
     def refuse(self, node_id: int) -> None:
         """Count a refusal."""

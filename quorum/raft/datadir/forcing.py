@@ -1,22 +1,17 @@
-"""A lost majority, or a lost end of a journal: one node goes on as the only voter of a new cluster.
+"""A lost majority: one node goes on as the only voter of a new cluster.
 
 Decides what is written, and in which order, so that a crash at any point leaves a directory that is either
 not forced yet or is finished by the next start: a marker with the new cluster id, then one group of the
-journal, then the identity (identity.py). The group holds a term of its own and the new configuration
-twice, because only a later entry proves a configuration (quorum/raft/core/history.py); of a group that a
-crash tore its first records may be left, so the next start adds what is missing. Everything in this
-node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
-others did.
+journal, then the identity (identity.py). The group holds a term of its own and the new configuration, which
+names this disk. Everything in this node's log counts as committed from then on: it may hold what nobody
+acknowledged, and it may lack what the others did.
 
-Where the end of this node's own journal is gone (journal/note.py), the note that says so is removed before
-the group is written, and written anew last: until the group is durable, with its new cluster id by which
-zxids jump, every start but this one refuses. A forced start that is refused leaves the note, so that what is
-gone can be put back.
+Where the end of this node's own journal is gone (journal/note.py), every start refuses, this one too.
 
 The marker stays. It keeps a `--force-new-cluster` that was left in a start script from cutting off the
 members that joined since; whoever loses a majority a second time removes it.
 
-Source: raft, "Identity and membership"; etcd's --force-new-cluster.
+Source: etcd's --force-new-cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState, SnapshotMark
 from quorum.raft.datadir.founding import new_cluster_id
 from quorum.raft.datadir.identity import Identity, WrongIdentityError, write_aside, write_identity
-from quorum.raft.journal.format import Install, Record
+from quorum.raft.journal.format import Record
 from quorum.raft.journal.journal import Journal, JournalFailedError, JournalFullError
 from quorum.raft.journal.start import Recovered
 from quorum.raft.snapshots.format import SnapshotDamagedError
@@ -67,10 +62,6 @@ def settle_cluster_id(
         data_dir: its path.
         identity: as loaded.
         latest: the configuration at the end of the log.
-
-    Raises:
-        WrongIdentityError: identity and log are of different clusters, and no forced start explains it.
-        OSError: the disk refuses.
     """
     if latest is None or identity.cluster_id == latest.cluster_id:
         return identity
@@ -82,46 +73,9 @@ def settle_cluster_id(
             f"{latest.cluster_id}",
             "put back the identity or the journal that belongs to the other",
         )
-    # A cluster that was met before keeps nobody from leading the one that this disk belongs to now.
-    settled = identity._replace(cluster_id=latest.cluster_id, met_cluster_id="")
+    settled = identity._replace(cluster_id=latest.cluster_id)
     write_identity(disk, data_dir, settled)
     return settled
-
-
-def finish_forced(
-    disk: Disk, data_dir: str, identity: Identity, journal: Journal, recovered: Recovered
-) -> bool:
-    """Add the second copy of the forced configuration if a crash left only the first; durable on return.
-
-    A voter whom the old configuration did not record could not commit anything without it, for ever.
-
-    Args:
-        disk: where the directory is.
-        data_dir: its path.
-        identity: as loaded: it gets the new cluster id last, so a forced start ended if it has that.
-        journal: open, and used by nobody else.
-        recovered: what it holds.
-
-    Returns:
-        Whether anything was written; then the journal must be opened again.
-
-    Raises:
-        DataDirError: the disk refuses.
-    """
-    if not recovered.configuration_entries or not recovered.tail:
-        return False
-    last = recovered.tail[-1]
-    cluster_id = parse_configuration(recovered.configuration_entries[-1].payload).cluster_id
-    if last != recovered.configuration_entries[-1] or cluster_id == identity.cluster_id:
-        return False
-    if read_marker(disk, data_dir) != cluster_id:
-        return False
-    copies = [entry for entry in recovered.configuration_entries if entry.payload == last.payload]
-    if len(copies) > 1:
-        return False
-    log.warning("finishes the forced start of %s, which a crash cut short", data_dir)
-    _append(data_dir, journal, [last._replace(index=last.index + 1)])
-    return True
 
 
 def force_new_cluster(
@@ -148,9 +102,6 @@ def force_new_cluster(
 
     Returns:
         Whether anything was written; then the journal must be opened again.
-
-    Raises:
-        DataDirError: nothing to continue, no member's disk, less than what it held, or the disk refuses.
     """
     latest = latest_configuration(recovered, mark)
     if latest is None:
@@ -159,7 +110,7 @@ def force_new_cluster(
             "name the data directory of a node that has run; a new cluster begins with --bootstrap",
         )
     marked = read_marker(disk, data_dir)
-    if marked == latest.cluster_id and not recovered.loss:
+    if marked == latest.cluster_id:
         log.warning(
             "--force-new-cluster is ignored: this directory was forced into the cluster %s before. Start "
             "without it. If the majority of that cluster is lost for good as well, remove %s/%s first",
@@ -169,60 +120,27 @@ def force_new_cluster(
         )
         return False
     own = latest.member(identity.node_id)
-    if own is None or own.incarnation not in ("", identity.incarnation):
+    if own is None or not latest.has(identity.node_id, identity.incarnation):
         raise DataDirError(
             f"{data_dir} is of node {identity.node_id}, incarnation {identity.incarnation}, which by its own "
             "log is no member: it was removed or replaced, and does not know what came after",
             "force the data directory of a member",
         )
-    if list(latest.voters) == [identity.node_id] and own.incarnation and not recovered.loss:
+    if list(latest.voters) == [identity.node_id]:
         log.warning("--force-new-cluster changes nothing: node %d is the only voter", identity.node_id)
         return False
-    _check_reaches(data_dir, identity, latest, marked, unread)
-    cluster_id = (marked if marked != latest.cluster_id else "") or new_cluster_id(rng)
-    _warn(identity, latest, recovered, cluster_id)
-    try:
-        write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
-    except OSError as error:
-        raise _refused_by_disk(data_dir, error) from error
-    records: list[Record] = []
-    if recovered.loss and mark is not None:
-        # The end that is gone may have held what leads to the snapshot.
-        records.append(Install(mark.snapshot_index, mark.snapshot_term))
-    records += _forced_records(identity, latest, own, recovered, mark, cluster_id)
-    _append(data_dir, journal, records)
-    if recovered.loss:
-        _renew_note(data_dir, journal)
-    return True
-
-
-def _check_reaches(
-    data_dir: str,
-    identity: Identity,
-    latest: Configuration,
-    marked: str,
-    unread: SnapshotDamagedError | None,
-) -> None:
-    """Refuse to go on from less than what this directory held, where that would be told by nobody."""
     if unread is not None:
         # Once it can be read again it would take the place of what the new cluster has acknowledged.
         problem = f"{unread.message}; --force-new-cluster without it may give up what it holds"
         raise DataDirError(problem, "repair the disk and start again; if that is of no use remove the file")
-    if identity.cluster_id and latest.cluster_id not in (identity.cluster_id, marked):
-        # The end that is gone held a forced start: a second one would come to its zxids, terms and indexes.
-        raise WrongIdentityError(
-            f"{data_dir} belongs to the cluster with id {identity.cluster_id}, and its log ends in "
-            f"{latest.cluster_id}: forced again, it would give zxids out a second time",
-            "put the journal back that belongs to the identity; if it is gone for good, begin a new cluster: "
-            "`quorate journal dump` and `quorate snapshot inspect` read what is left",
-        )
-
-
-def _renew_note(data_dir: str, journal: Journal) -> None:
+    cluster_id = marked or new_cluster_id(rng)
+    _warn(identity, latest, cluster_id)
     try:
-        journal.renew_note()
+        write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
     except OSError as error:
         raise _refused_by_disk(data_dir, error) from error
+    _append(data_dir, journal, _forced_records(identity, latest, own, recovered, mark, cluster_id))
+    return True
 
 
 def _append(data_dir: str, journal: Journal, records: Sequence[Record]) -> None:
@@ -254,25 +172,21 @@ def _forced_records(
         {},
         (*latest.retired, *lost),
     )
-    # The journal's end may be gone that held the snapshot's term.
-    term = max(recovered.hard_state.term, 0 if mark is None else mark.snapshot_term) + FORCED_TERM_JUMP
-    index = max(recovered.last_index, 0 if mark is None else mark.snapshot_index) + 1
+    term = recovered.hard_state.term + FORCED_TERM_JUMP
+    index = recovered.last_index + 1
     stamp_ms = max(recovered.last_stamp_ms, 0 if mark is None else mark.stamp_ms)
     return [
         HardState(term, identity.node_id),
         Entry(index, term, EntryKind.MEMBERS, stamp_ms, forced.to_payload()),
-        Entry(index + 1, term, EntryKind.MEMBERS, stamp_ms, forced.to_payload()),
     ]
 
 
-def _warn(identity: Identity, latest: Configuration, recovered: Recovered, cluster_id: str) -> None:
+def _warn(identity: Identity, latest: Configuration, cluster_id: str) -> None:
     others = sorted({*latest.voters, *latest.learners} - {identity.node_id})
     own = identity.node_id
     log.warning(
         "FORCED NEW CLUSTER: node %d goes on alone, as the only voter of the new cluster %s", own, cluster_id
     )
-    if recovered.loss:
-        log.warning("what stood behind entry %d is LOST: %s", recovered.last_index, recovered.loss)
     if not others:
         return
     log.warning(
@@ -288,12 +202,7 @@ def _warn(identity: Identity, latest: Configuration, recovered: Recovered, clust
 
 
 def read_marker(disk: Disk, data_dir: str) -> str:
-    """Return the cluster id that this directory was, or is being, forced into; "" if there is none.
-
-    Raises:
-        DataDamagedError: the marker holds none.
-        OSError: the disk refuses.
-    """
+    """Return the cluster id that this directory was, or is being, forced into; "" if there is none."""
     path = f"{data_dir}/{MARKER_NAME}"
     try:
         file = disk.open(path)

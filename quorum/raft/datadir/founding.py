@@ -45,10 +45,6 @@ def founding_payload(configuration: Configuration, rng: random.Random) -> bytes:
 
 
 def parse_founding(payload: bytes) -> Founding:
-    """Parse the payload of entry 1.
-
-    Raises:
-        ConfigurationError: not such a payload; names the field and its value.
-    """
+    """Parse the payload of entry 1."""
     configuration = parse_configuration(payload)
     return Founding(configuration, bytes.fromhex(json.loads(payload)["session_key"]))

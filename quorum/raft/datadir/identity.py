@@ -23,7 +23,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 from quorum.errors import (
-    FULL_DISK_ERRNOS,
     DataDamagedError,
     DataDirError,
     Fault,
@@ -40,15 +39,12 @@ JOURNAL_NAME = "journal"
 SNAPSHOTS_NAME = "snapshots"
 FORMATTING_NAME = "formatting"
 _PARTIAL_NAME = IDENTITY_NAME + ".partial"
-#: A file that is made and removed to see whether the disk has room.
-_PROBE_NAME = "room.partial"
-_PROBE_BYTES = 1024 * 1024
 _LOCK_NAME = "lock"
 _FORMAT_VERSION = 1
 _IDENTITY_BYTES_MAX = 64 * 1024
 _HEX_32 = re.compile("[0-9a-f]{32}")
 #: Names that an empty directory may hold: the lock, what a crash in formatting left, and a file system's own.
-_IGNORED = frozenset({_LOCK_NAME, FORMATTING_NAME, _PARTIAL_NAME, _PROBE_NAME, "lost+found"})
+_IGNORED = frozenset({_LOCK_NAME, FORMATTING_NAME, _PARTIAL_NAME, "lost+found"})
 
 
 class NotFormattedError(DataDirError):
@@ -86,8 +82,6 @@ class Identity(NamedTuple):
         incarnation: 32 hex digits, drawn at formatting.
         founder: formatted by --bootstrap; otherwise the log must make this node a voter before it votes.
         cluster_id: 32 hex digits, "" until the log entry that records the incarnation was applied.
-        met_cluster_id: 32 hex digits, the cluster that a founder without a cluster id met: it must not found
-            another one, also not after a restart when nobody of that cluster is there. Else "".
     """
 
     cluster_name: str
@@ -95,7 +89,6 @@ class Identity(NamedTuple):
     incarnation: str
     founder: bool
     cluster_id: str = ""
-    met_cluster_id: str = ""
 
 
 def journal_directory(data_dir: str) -> str:
@@ -124,12 +117,6 @@ def open_data_dir(
 
     Returns:
         The identity, and the lock that the caller holds as long as it uses the directory.
-
-    Raises:
-        DataDirInUseError: another process has it.
-        NotFormattedError: a start that does not format, on an empty or missing directory.
-        WrongIdentityError: it belongs to another cluster or node.
-        DataDirError: it is damaged, holds something else, or the disk refuses.
     """
     try:
         if start.formats:
@@ -147,26 +134,6 @@ def open_data_dir(
         if isinstance(error, OSError):
             raise _unusable(data_dir, error) from error
         raise
-
-
-def has_room(disk: Disk, data_dir: str) -> bool:
-    """Tell whether a directory that was refused for a full disk is worth another attempt.
-
-    True also where something else is wrong: the attempt then says what.
-    """
-    path = f"{data_dir}/{_PROBE_NAME}"
-    try:
-        if _PROBE_NAME in disk.listdir(data_dir):
-            disk.unlink(path)
-        file = disk.create(path)
-        try:
-            file.pwrite([bytes(_PROBE_BYTES)], 0)
-        finally:
-            file.close()
-            disk.unlink(path)
-    except OSError as error:
-        return error.errno not in FULL_DISK_ERRNOS
-    return True
 
 
 def _load_or_format(disk: Disk, data_dir: str, wanted: Identity, start: Start) -> Identity:
@@ -230,12 +197,7 @@ def _remove_marker(disk: Disk, data_dir: str) -> None:
 
 
 def load_identity(disk: Disk, data_dir: str) -> Identity:
-    """Read the identity of a formatted data directory.
-
-    Raises:
-        NotFormattedError: there is none.
-        DataDamagedError: it is not what was written.
-    """
+    """Read the identity of a formatted data directory."""
     path = f"{data_dir}/{IDENTITY_NAME}"
     try:
         file = disk.open(path)
@@ -256,10 +218,6 @@ def store_cluster_id(disk: Disk, data_dir: str, identity: Identity, cluster_id: 
         data_dir: its path.
         identity: as loaded.
         cluster_id: 32 hex digits.
-
-    Raises:
-        WrongIdentityError: the directory belongs to a cluster with another id.
-        OSError: the disk refuses.
     """
     if identity.cluster_id == cluster_id:
         return identity
@@ -268,45 +226,18 @@ def store_cluster_id(disk: Disk, data_dir: str, identity: Identity, cluster_id: 
             f"{data_dir} belongs to the cluster with id {identity.cluster_id}, not {cluster_id}",
             "two clusters share a name; correct [members] and node.cluster",
         )
-    known = identity._replace(cluster_id=cluster_id, met_cluster_id="")
+    known = identity._replace(cluster_id=cluster_id)
     write_identity(disk, data_dir, known)
     return known
 
 
-def store_met_cluster(disk: Disk, data_dir: str, identity: Identity, cluster_id: str) -> Identity:
-    """Remember that a cluster exists, in the identity of a founder that belongs to none; durable on return.
-
-    Args:
-        disk: where the directory is.
-        data_dir: its path.
-        identity: as loaded.
-        cluster_id: 32 hex digits, from the hello of another member.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    if identity.cluster_id or not identity.founder or identity.met_cluster_id == cluster_id:
-        return identity
-    met = identity._replace(met_cluster_id=cluster_id)
-    write_identity(disk, data_dir, met)
-    return met
-
-
 def write_identity(disk: Disk, data_dir: str, identity: Identity) -> None:
-    """Replace the identity in one step; durable on return.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Replace the identity in one step; durable on return."""
     write_aside(disk, data_dir, IDENTITY_NAME, _encode(identity))
 
 
 def write_aside(disk: Disk, data_dir: str, name: str, content: bytes) -> None:
-    """Replace a small file in one step; durable on return.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Replace a small file in one step; durable on return."""
     partial = f"{data_dir}/{name}.partial"
     if f"{name}.partial" in disk.listdir(data_dir):
         disk.unlink(partial)
@@ -329,7 +260,6 @@ def _encode(identity: Identity) -> bytes:
         "incarnation": identity.incarnation,
         "founder": identity.founder,
         "cluster_id": identity.cluster_id,
-        "met_cluster_id": identity.met_cluster_id,
     }
     return (json.dumps({**fields, "checksum": _checksum(fields)}, indent=2, sort_keys=True) + "\n").encode()
 
@@ -360,10 +290,7 @@ def _decode(path: str, content: bytes) -> Identity:
             "founder": bool(founder),
             "cluster_id": str(cluster_id),
         } if _HEX_32.fullmatch(incarnation) and (not cluster_id or _HEX_32.fullmatch(cluster_id)):
-            # Directories of releases that did not remember it have no such field.
-            met = str(fields.get("met_cluster_id", ""))
-            if not met or _HEX_32.fullmatch(met):
-                return Identity(cluster, node_id, incarnation, founder, cluster_id, met)
+            return Identity(cluster, node_id, incarnation, founder, cluster_id)
     raise DataDamagedError(path, 0, f"its fields are not those of an identity: {sorted(fields)}", remedy)
 
 
@@ -384,9 +311,9 @@ def _check(path: str, identity: Identity, wanted: Identity) -> None:
 def _not_formatted(data_dir: str, what: str) -> NotFormattedError:
     return NotFormattedError(
         f"data directory {data_dir} {what}",
-        "use `--bootstrap` on the very first start of a founder of a new cluster, `--join` on the first "
-        "start of a node that was added (`quorate members add`); if this node has run before, its data are "
-        "missing: put them back, or run `quorate members replace` and start it with `--join`",
+        "use `--bootstrap` on the first start of a founder of a new cluster, `--join` on the first start of "
+        "a node that was added (`quorate members add`); if this node has run before, its data are missing: "
+        "put them back, or run `quorate members replace` and start it with `--join`",
     )
 
 

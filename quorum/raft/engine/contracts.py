@@ -12,9 +12,8 @@ from quorum.raft.core.entry import Entry
 from quorum.raft.core.messages import Message, Ready, SoftState
 from quorum.raft.peers.peers import PeerNode
 from quorum.raft.requests.origins import (
-    DigestQuestion,
-    DigestReport,
-    DigestVerdict,
+    DigestDifference,
+    DigestNotice,
     Forward,
     ForwardExpected,
     ForwardRefused,
@@ -30,9 +29,8 @@ ShellMessage = (
     | ForwardRefused
     | RegisterOrigin
     | SessionTouches
-    | DigestReport
-    | DigestQuestion
-    | DigestVerdict
+    | DigestDifference
+    | DigestNotice
     | ChangeRequest
     | ChangeReply
 )

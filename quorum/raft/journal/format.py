@@ -193,11 +193,7 @@ def sequence_of(name: str) -> int | None:
 
 
 def encode_record(record: Record | SegmentHeader) -> tuple[bytes, ...]:
-    """Return a record's body, in parts so that an entry's payload is not copied.
-
-    Raises:
-        ValueError: it would be longer than RECORD_BYTES_MAX.
-    """
+    """Return a record's body, in parts so that an entry's payload is not copied."""
     if not isinstance(record, Entry):
         return (msgpack.packb((_TYPES[type(record)], *record)),)
     index, term, kind, stamp_ms, payload = record
@@ -230,11 +226,7 @@ _TYPES: dict[type, RecordType] = {
 
 
 def decode_record(body: bytes | memoryview) -> Record | SegmentHeader:
-    """Return the record in a body whose CRC was right.
-
-    Raises:
-        RecordError: it is of no known type or shape.
-    """
+    """Return the record in a body whose CRC was right."""
     try:
         values = msgpack.unpackb(body)
     except (ValueError, msgpack.exceptions.UnpackException) as error:
@@ -416,11 +408,7 @@ def read_body(data: bytes, position: int, offset: int, sequence: int) -> memoryv
 
 
 def first_place(data: bytes, sequence: int) -> Place | None:
-    """Return the place of a segment's first group as its header says it, or None if there is no good header.
-
-    Raises:
-        RecordError: the first record is not a header, or one of another version.
-    """
+    """Return the place of a segment's first group by its header, or None if there is no good header."""
     body = read_body(data, 0, 0, sequence)
     if body is None:
         return None

@@ -88,9 +88,6 @@ class LogIndex:
         Args:
             record: the record.
             offset: where it begins in the segment.
-
-        Raises:
-            LogGapError: it contradicts the records before it; nothing changed.
         """
         if isinstance(record, Entry):
             self._add_entry(record.index, record.term, offset)

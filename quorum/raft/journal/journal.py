@@ -12,8 +12,6 @@ do not gain.
 
 Hard state: the segments, and a note of their durable end (note.py). Soft state: the index. Does not
 know what entries mean.
-
-Source: raft.md, Journal.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ from quorum.raft.journal.format import (
     segment_name,
 )
 from quorum.raft.journal.index import LogIndex
-from quorum.raft.journal.note import DurableEnd, NoteFile, remove_note
+from quorum.raft.journal.note import DurableEnd, NoteFile
 from quorum.raft.journal.reader import JournalEntries, LogUnavailableError
 from quorum.raft.journal.recovery import close_tail, header_of, scan_journal
 from quorum.raft.journal.refusals import JournalFailedError, JournalFullError, failed, no_files
@@ -122,10 +120,7 @@ class Journal:
         self._file: File | None = None
         #: the newest segment's size; what lies behind the last group is zeros
         self._file_bytes = 0
-        #: None while a loss is accepted and nothing is written that says so
         self._note: NoteFile | None = None
-        #: what is written must not make the journal look whole
-        self._loss_accepted = False
         self._reader = JournalEntries(disk, log)
 
     @classmethod
@@ -135,10 +130,6 @@ class Journal:
         Args:
             disk: where.
             directory: its folder, made if missing.
-
-        Raises:
-            DataDirError: there is a segment already.
-            OSError: the disk refuses.
         """
         disk.make_dirs(directory)
         place = Place(1, 0, 1, 0)
@@ -162,7 +153,6 @@ class Journal:
         log: Callable[[str], None],
         *,
         snapshot: tuple[int, int] | None = None,
-        accept_loss: bool = False,
     ) -> tuple[Journal, Recovered]:
         """Read the segments, cut what a crash tore, and make the rest durable.
 
@@ -174,13 +164,6 @@ class Journal:
             snapshot: (log index, term) of the snapshot that was loaded, None for none. If the log lacks
                 that entry, a crash came between the rename of the file and the record of its install; the
                 record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
-            accept_loss: open a journal whose end is gone; every later start refuses it until `renew_note`.
-                Nothing is written, so that what is gone can be put back; an install stands in Recovered only.
-
-        Raises:
-            JournalMissingError: there is no segment.
-            DataDamagedError: damage that no crash explains.
-            DataDirError: another format version, or the disk refuses.
         """
         if not 1024 <= options.segment_bytes_max <= _SEGMENT_BYTES_LIMIT:
             raise DataDirError(
@@ -188,31 +171,28 @@ class Journal:
                 "set raft.segment_bytes_max within these bounds",
             )
         tail = TailCollector(options.log_cache_bytes_max)
-        scan = scan_journal(disk, directory, tail.visit, accept_loss=accept_loss)
+        scan = scan_journal(disk, directory, tail.visit)
         journal = cls(disk, directory, options, scan.log)
         torn = ""
         if scan.torn:
             torn = f"cut {scan.torn_bytes} bytes from byte {scan.tail} of {scan.path} on: {scan.torn}"
             log(torn)
         try:
-            journal._loss_accepted = scan.loss is not None
             journal._file = close_tail(disk, directory, scan)
             journal._file_bytes = journal._file.size()
             journal._place = journal._durable = scan.after
-            if scan.loss is None:
-                journal._note = NoteFile.open(disk, directory, log)
-                journal._write_note(scan.after, synced=True)
-                if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
-                    log(f"finished the install of the snapshot of entry {snapshot[0]}, term {snapshot[1]}")
-                    journal.append([install])
-                    tail.visit(install, scan.path, 0)
+            journal._note = NoteFile.open(disk, directory, log)
+            journal._write_note(scan.after, synced=True)
+            if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
+                log(f"finished the install of the snapshot of entry {snapshot[0]}, term {snapshot[1]}")
+                journal.append([install])
+                tail.visit(install, scan.path, 0)
         except (OSError, JournalFullError, JournalFailedError) as error:
             journal.close()
             reason = told_by_os(error, scan.path) if isinstance(error, OSError) else error.message
             problem = f"the journal {directory} cannot be made durable: {reason}"
             raise refused_by_disk(problem, "repair the disk or free space on it", error) from error
-        loss = "" if scan.loss is None else scan.loss.message
-        return journal, tail.recovered(scan.log, torn, loss, snapshot)
+        return journal, tail.recovered(scan.log, torn)
 
     @property
     def first_index(self) -> int:
@@ -244,10 +224,6 @@ class Journal:
 
         Args:
             records: at least one, in order.
-
-        Raises:
-            LogGapError: one of them does not follow from those before; the journal must not be used any
-                further.
         """
         header = self._roll(records)
         place = self._place
@@ -283,15 +259,8 @@ class Journal:
         return newest.header_group + 1 == self._place.group
 
     def write(self, group: StagedGroup) -> None:
-        """Write a staged group and wait until it is durable; in any thread, one group after the other.
-
-        Raises:
-            JournalFullError: no room; the same group may be written again later.
-            JournalFailedError: the node must stop.
-        """
+        """Write a staged group and wait until it is durable; in any thread, one group after the other."""
         try:
-            if self._loss_accepted:
-                remove_note(self._disk, self._directory)
             self._prepare_segment(group)
         except OSError as error:
             raise self._refused(group.path, error) from error
@@ -306,21 +275,9 @@ class Journal:
         _sync(group.path, file.fdatasync)
         self._write_note(group.encoded.after, synced=group.header is not None)
 
-    def renew_note(self) -> None:
-        """Let a journal count as whole again whose loss was accepted; after what says so is durable.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        if self._note is not None:
-            self._note.close()
-        self._note = NoteFile.create(self._disk, self._directory, _end_before(self._durable))
-        self._loss_accepted = False
-
     def _write_note(self, after: Place, *, synced: bool) -> None:
         """Note that everything before a place is durable."""
-        if self._note is None:
-            return
+        assert self._note is not None
         try:
             self._note.write(_end_before(after))
             if synced:
@@ -376,12 +333,7 @@ class Journal:
         self._log.settle()
 
     def append(self, records: Sequence[Record]) -> None:
-        """Stage, write and finish a group at once.
-
-        Raises:
-            JournalFullError: no room; the journal must be opened again before it is used.
-            JournalFailedError: the node must stop.
-        """
+        """Stage, write and finish a group at once."""
         group = self.stage(records)
         self.write(group)
         self.finish(group)
@@ -396,10 +348,6 @@ class Journal:
 
         Returns:
             The entries from `first` on, contiguous, at least one.
-
-        Raises:
-            LogUnavailableError: `first` is compacted, beyond the end, or not durable yet. Definite.
-            DataDamagedError: a record is no longer what was written.
         """
         return self._reader.read(first, last, bytes_max, self._durable)
 
@@ -411,9 +359,6 @@ class Journal:
 
         Returns:
             How many were dropped.
-
-        Raises:
-            JournalFailedError: the node must stop.
         """
         paths = self.detach(keep_from_index)
         self.remove(paths)
@@ -431,12 +376,7 @@ class Journal:
         return [segment.path for segment in dropped]
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Remove the files of detached segments. May run in the thread that writes.
-
-        Raises:
-            JournalNoFilesError: the same may be removed later.
-            JournalFailedError: the node must stop.
-        """
+        """Remove the files of detached segments. May run in the thread that writes."""
         for path in paths:
             try:
                 with contextlib.suppress(FileNotFoundError):

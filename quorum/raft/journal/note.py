@@ -11,7 +11,7 @@ is true as well, only weaker. Two slots take turns, each in a sector of its own,
 leaves the other one. After the end of a process the note is exact; after a power cut it is as old as the
 operating system's last write-back.
 
-Hard state. Source: raft.md, Journal (Recovery).
+Hard state.
 """
 
 from __future__ import annotations
@@ -58,11 +58,7 @@ class NoteFile:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, end: DurableEnd) -> NoteFile:
-        """Make the note of a journal that has none, or none that counts; durable on return.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Make the note of a journal that has none; durable on return."""
         path = f"{directory}/{NOTE_NAME}"
         if NOTE_NAME in disk.listdir(directory):
             disk.unlink(path)
@@ -84,9 +80,6 @@ class NoteFile:
             disk: where it is.
             directory: the journal's folder.
             log: takes a line about a slot that cannot be read.
-
-        Raises:
-            OSError: there is none, or the disk refuses.
         """
         file = disk.open(f"{directory}/{NOTE_NAME}", writable=True)
         slots = _read_slots(file)
@@ -96,21 +89,13 @@ class NoteFile:
         return cls(file, 1 - claims.index(max(claims)))
 
     def write(self, end: DurableEnd) -> None:
-        """Say that everything up to there is durable; it must be.
-
-        Raises:
-            OSError: the disk refuses; the claim before it stands.
-        """
+        """Say that everything up to there is durable; it must be."""
         claim = _NOTE.pack(_MAGIC, *end)
         self._file.pwrite([claim, _CRC.pack(crc32(claim))], self._slot * _SLOT_BYTES)
         self._slot = 1 - self._slot
 
     def sync(self) -> None:
-        """Make the note itself durable.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Make the note itself durable."""
         self._file.fdatasync()
 
     def close(self) -> None:
@@ -119,11 +104,7 @@ class NoteFile:
 
 
 def read_note(disk: Disk, directory: str) -> DurableEnd | None:
-    """Return what the note of a journal claims; None where there is none that can be read.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Return what the note of a journal claims; None where there is none that can be read."""
     try:
         file = disk.open(f"{directory}/{NOTE_NAME}")
     except FileNotFoundError:
@@ -133,25 +114,6 @@ def read_note(disk: Disk, directory: str) -> DurableEnd | None:
     finally:
         file.close()
     return newest or None
-
-
-def unreadable_slots(disk: Disk, directory: str) -> str:
-    """Return what is to be said of a note of which only one slot can be read; "" if both can.
-
-    A power cut may have torn the write of the other one, or a bit of it turned around; nobody can tell. The
-    older claim counts then, so that a loss of what was written since would go unnoticed.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    try:
-        file = disk.open(f"{directory}/{NOTE_NAME}")
-    except FileNotFoundError:
-        return ""
-    try:
-        return _of_unreadable(_read_slots(file))
-    finally:
-        file.close()
 
 
 def _of_unreadable(slots: list[bytes]) -> str:
@@ -178,14 +140,3 @@ def _parse(content: bytes) -> DurableEnd | tuple[()]:
     if magic != _MAGIC or crc != crc32(content[: _NOTE.size]):
         return ()
     return DurableEnd(sequence, offset, group)
-
-
-def remove_note(disk: Disk, directory: str) -> None:
-    """Remove the note, durably: no start takes the journal until there is one again.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    if NOTE_NAME in disk.listdir(directory):
-        disk.unlink(f"{directory}/{NOTE_NAME}")
-        disk.fsync_dir(directory)

@@ -9,12 +9,11 @@ A bad record is damage if anything valid of a later group or segment stands behi
 only after the fsync of the one before returned), or if its own group has a valid trailer, unless more
 sectors of the group are zeros than were written so (a power cut may keep the trailer's sector and lose
 another). A journal that ends before the end that its note claims (note.py), or has no note that can
-be read, is damage as well; only who accepts that loss by name gets the rest.
+be read, is damage as well.
 `scan_journal` only reads; `close_tail` writes. Knows nothing of what entries mean, nor of identity
 and snapshots.
 
-Source: raft.md, Journal (Recovery); the protocol-aware recovery of Alagappan et al. (FAST '18) names the two
-stories.
+Source: the protocol-aware recovery of Alagappan et al. (FAST '18) names the two stories.
 """
 
 from __future__ import annotations
@@ -60,17 +59,7 @@ REPLACE_REMEDY = (
 _LOSS_REMEDY = (
     "put the file back as it was; if it is lost and the other voters are healthy, run `quorate members "
     "replace` for this node and start it with `quorate serve --join` on an empty data directory; a node "
-    "without others goes on with what is left after one start with `quorate serve --force-new-cluster`: what "
-    "its clients were told beyond that is lost, and no zxid is given twice"
-)
-
-#: What to do about a newest segment of which nothing is left.
-_EMPTIED_REMEDY = (
-    "put the file back as it was; if it is lost and the other voters are healthy, run `quorate members "
-    "replace` for this node and start it with `quorate serve --join` on an empty data directory; of a node "
-    "without others move the file to another folder, and start it once with `quorate serve "
-    "--force-new-cluster`: it goes on with the segments before, and what its clients were told beyond them "
-    "is lost"
+    "without others goes on from a backup of its data directory"
 )
 
 
@@ -93,7 +82,6 @@ class JournalScan(NamedTuple):
         after: where the next group goes.
         torn: why the bytes behind `tail` are cut, "" if there is nothing but zeros.
         torn_bytes: how many they are.
-        loss: what says that the journal's end is gone, or may be; None if it is there.
     """
 
     log: LogIndex
@@ -105,7 +93,6 @@ class JournalScan(NamedTuple):
     after: Place
     torn: str
     torn_bytes: int
-    loss: DataDamagedError | None = None
 
 
 class _Tail(NamedTuple):
@@ -116,21 +103,13 @@ class _Tail(NamedTuple):
     torn: str
 
 
-def scan_journal(
-    disk: Disk, directory: str, visit: Visitor | None = None, *, accept_loss: bool = False
-) -> JournalScan:
+def scan_journal(disk: Disk, directory: str, visit: Visitor | None = None) -> JournalScan:
     """Read all segments and judge them; writes nothing.
 
     Args:
         disk: where they are.
         directory: their folder.
         visit: called for each record.
-        accept_loss: tell in the scan that the end is gone instead of refusing.
-
-    Raises:
-        JournalMissingError: there is no segment.
-        DataDamagedError: there is damage; names file, offset and remedy.
-        DataDirError: a segment has another format version.
     """
     sequences = list_segments(disk, directory)
     first, last = sequences[0], sequences[-1]
@@ -151,9 +130,8 @@ def scan_journal(
     assert index is not None
     index.seal()
     scan = _closing(index, path, data, tail, reader.last_start)
-    scan = scan._replace(loss=_loss(directory, read_note(disk, directory), scan))
-    if scan.loss is not None and not accept_loss:
-        raise scan.loss
+    if (loss := _loss(directory, read_note(disk, directory), scan)) is not None:
+        raise loss
     return scan
 
 
@@ -176,11 +154,7 @@ def _loss(directory: str, note: DurableEnd | None, scan: JournalScan) -> DataDam
 
 
 def list_segments(disk: Disk, directory: str) -> list[int]:
-    """Return the numbers of all segments, ascending.
-
-    Raises:
-        JournalMissingError: there is no segment.
-    """
+    """Return the numbers of all segments, ascending."""
     try:
         names = disk.listdir(directory)
     except FileNotFoundError:
@@ -233,11 +207,9 @@ class _SegmentReader:
             group = scan_group(self._data, place)
             if place.offset == 0 and group.trailer is None:
                 problem = f"the segment's header: {group.problem}"
-                emptied = (
-                    newest and self._index is not None and not find_trailers(self._data, 0, place.sequence)
+                raise DataDamagedError(
+                    self.path, group.end, problem, _LOSS_REMEDY if newest else REPLACE_REMEDY
                 )
-                remedy = _EMPTIED_REMEDY if emptied else REPLACE_REMEDY
-                raise DataDamagedError(self.path, group.end, problem, remedy)
             self._take(place, group)
             assert self._index is not None
             if group.trailer is None:
@@ -346,9 +318,6 @@ def close_tail(disk: Disk, directory: str, scan: JournalScan) -> File:
 
     Returns:
         The newest segment, open for writing.
-
-    Raises:
-        OSError: the disk refuses.
     """
     for name in disk.listdir(directory):
         if name.endswith(PARTIAL_SUFFIX):

@@ -1,19 +1,17 @@
 """What the journal says when the disk, or the system, refuses: what passes, and what is final.
 
 Decides the words and the remedies; which error means what is journal.py's. No state.
-
-Source: raft.md, Journal (errors).
 """
 
 from __future__ import annotations
 
 import errno
 
-from quorum.errors import DiskFullError, NodeStoppedError, remedy_for_os
+from quorum.errors import DataDirError, NodeStoppedError, remedy_for_os
 from quorum.raft.journal.recovery import REPLACE_REMEDY
 
 
-class JournalFullError(DiskFullError):
+class JournalFullError(DataDirError):
     """The disk has no room for the group; nothing of it is left on the disk, and it may be written later."""
 
 

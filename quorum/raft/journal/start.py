@@ -34,7 +34,6 @@ class Recovered(NamedTuple):
         highest_install: the installed snapshot with the highest index, None if there is none.
         origin_incarnation: 0 if there is none.
         torn: what was cut off and why, "" if nothing.
-        loss: why the journal's end is gone, or may be, "" if it is there.
     """
 
     hard_state: HardState
@@ -49,7 +48,6 @@ class Recovered(NamedTuple):
     highest_install: Install | None
     origin_incarnation: int
     torn: str
-    loss: str = ""
 
     def durable_log(self, snapshot_index: int) -> DurableLog:
         """Return the log as the core wants it at the start.
@@ -69,32 +67,12 @@ class Recovered(NamedTuple):
             self.first_index, self.last_index, tuple(runs), above, self.tail, self.last_stamp_ms
         )
 
-    def after(self, install: Install) -> Recovered:
-        """Return what is left behind the install of a snapshot that the log does not lead to."""
-        index, term, _ = install
-        known = self.highest_install
-        return self._replace(
-            first_index=index + 1,
-            last_index=index,
-            last_term=term,
-            base_term=term,
-            term_runs=(),
-            configuration_entries=(),
-            tail=(),
-            last_stamp_ms=0,
-            highest_install=install if known is None or known.log_index < index else known,
-        )
-
     def check_reaches(self, directory: str, snapshot_index: int) -> None:
         """Refuse a snapshot from which the log does not lead to everything that was acknowledged.
 
         Args:
             directory: of the journal, for the message.
             snapshot_index: last index of the newest snapshot that could be loaded, 0 for none.
-
-        Raises:
-            DataDirError: the log begins behind it, or a snapshot with a higher index was acknowledged and is
-                gone.
         """
         problem = ""
         install = self.highest_install
@@ -137,18 +115,9 @@ class TailCollector:
         while self._configurations and self._configurations[-1].index >= index:
             self._configurations.pop()
 
-    def recovered(
-        self, log: LogIndex, torn: str, loss: str = "", snapshot: tuple[int, int] | None = None
-    ) -> Recovered:
-        """Return everything together, when all records were read.
-
-        Args:
-            log: what they say.
-            torn: as in Recovered; loss likewise.
-            snapshot: (log index, term) of the one that was loaded. Where the log does not lead to it, the
-                install that it needs counts as made.
-        """
-        found = Recovered(
+    def recovered(self, log: LogIndex, torn: str) -> Recovered:
+        """Return everything together, when all records were read."""
+        return Recovered(
             hard_state=log.hard_state,
             first_index=log.first_index,
             last_index=log.last_index,
@@ -161,7 +130,4 @@ class TailCollector:
             highest_install=log.install if log.install.log_index else None,
             origin_incarnation=log.origin_incarnation,
             torn=torn,
-            loss=loss,
         )
-        owed = None if snapshot is None else log.resolve(Install(*snapshot))
-        return found if owed is None or not owed.resets_log else found.after(owed)

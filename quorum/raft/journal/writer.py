@@ -172,9 +172,6 @@ class JournalWriter:
         Args:
             records: in order; none makes `on_durable` follow everything before.
             on_durable: called when they and all before them are durable, in the order of submission.
-
-        Raises:
-            NodeStoppedError: QUEUE_BYTES_MAX bytes wait already.
         """
         if self._failed:
             return
@@ -188,11 +185,7 @@ class JournalWriter:
         self._ask_flush()
 
     def flush_now(self) -> None:
-        """Write everything submitted before this returns; for the start, while no thread writes.
-
-        Raises:
-            NodeStoppedError: a group is being written in the journal's thread.
-        """
+        """Write everything submitted before this returns; for the start, while no thread writes."""
         if self._writing:
             raise NodeStoppedError("flush_now was called while the journal's thread writes")
         while not (self._failed or self._full or self.idle):

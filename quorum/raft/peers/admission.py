@@ -1,9 +1,9 @@
 """Which process may speak for a member: the one whose disk the log knows, and none whose disk was retired.
 
-Decides, for the hello and for connections that stand, whether another incarnation of a node id is refused and
-whether it may take the place of the one that is connected. Does not know sockets or how an identity is
-proven. The own log may be behind: what it says of the others is held against a member of the cluster only
-while a leader is heard, or else a node that slept through a replacement could never hear of it.
+Decides, for the hello and for connections that stand, whether an incarnation of a node id is refused. Does
+not know sockets or how an identity is proven. The own log may be behind: what it says of the others is held
+against them only while a leader is heard, or else a node that slept through a replacement could never hear of
+it.
 
 Soft state only: a view of the configurations at one instant. Source: raft.md, Identity and membership.
 """
@@ -17,40 +17,43 @@ from quorum.raft.peers.hello import PeerIdentity, Refusal, RefusalReason
 
 
 class Admission(NamedTuple):
-    """What decides who is let in now."""
+    """What decides who is let in now.
+
+    ============================== ====================================================
+    a process with a disk that …   is refused
+    ============================== ====================================================
+    is retired as of what applied  always
+    is retired, or not the voter's while another node is heard that leads
+    is not the leader's            while the leader is connected
+    ============================== ====================================================
+    """
 
     latest: Configuration | None = None  #: of the log, committed or not
     applied: Configuration | None = None  #: what it retired stays retired
     leader_id: int = 0  #: that is heard; this node itself if it leads; 0: none is heard
 
-    def refusal(self, other: PeerIdentity) -> Refusal | None:
-        """Return why this incarnation may not speak for its node id, or None."""
-        if self.applied is not None and other.incarnation in self.applied.retired:
-            return _retired(other, self.applied.member(other.node_id))
-        if self.latest is None:
-            return None
-        # A disk that was let in has the log of the cluster before it has applied that it belongs to it.
-        belongs = other.cluster_id or other.log_cluster_id == self.latest.cluster_id
-        if belongs and self.leader_id in (0, other.node_id):
-            return None
-        if other.incarnation in self.latest.retired:
-            return _retired(other, self.latest.member(other.node_id))
-        member = self.latest.member(other.node_id)
-        if member is not None and member.incarnation not in ("", other.incarnation):
-            return _another_disk(other, member.incarnation)
-        return None
+    def refusal(self, other: PeerIdentity, present: PeerIdentity | None = None) -> Refusal | None:
+        """Return why this incarnation may not speak for its node id, or None.
 
-    def refusal_beside(self, other: PeerIdentity, present: PeerIdentity) -> Refusal | None:
-        """Return why this incarnation may not take the place of the one that is connected, or None.
-
-        A process that is started again has the same incarnation and always may.
+        Args:
+            other: who says hello, or is connected.
+            present: who speaks for that node id on a connection that stands; None: nobody else does.
         """
-        if other.incarnation == present.incarnation or not self.leader_id or self.latest is None:
+        disk, node_id = other.incarnation, other.node_id
+        if self.applied is not None and disk in self.applied.retired:
+            return _retired(other, self.applied.member(node_id))
+        if self.latest is None or not self.leader_id:
             return None
-        member = self.latest.member(present.node_id)
-        recorded = member is not None and member.incarnation == present.incarnation
-        if recorded or present.node_id == self.leader_id:
+        if node_id == self.leader_id:
+            # The log may not know its disk yet.
+            if present is None or present.incarnation == disk:
+                return None
             return _another_disk(other, present.incarnation)
+        if disk in self.latest.retired:
+            return _retired(other, self.latest.member(node_id))
+        voter = self.latest.voters.get(node_id)
+        if voter is not None and voter.incarnation != disk:
+            return _another_disk(other, voter.incarnation)
         return None
 
 

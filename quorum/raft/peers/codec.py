@@ -134,9 +134,6 @@ class Codec:
         Args:
             message_types: {tag: NamedTuple class that begins with term, sender, receiver}; tags are 0..127.
             frame_bytes_max: largest frame, without its length field, that is packed or accepted.
-
-        Raises:
-            TypeError: a class is no such NamedTuple, or has a field of a type that is not carried.
         """
         self.frame_bytes_max = frame_bytes_max
         self._by_tag = {tag: _read_spec(tag, message_type) for tag, message_type in message_types.items()}
@@ -156,10 +153,6 @@ class Codec:
 
         Returns:
             The parts of its frame in order; a part may be shared with other frames of this turn.
-
-        Raises:
-            TypeError: the class is not registered.
-            ValueError: the frame would be larger than frame_bytes_max; the caller bounds what it sends.
         """
         spec = self._spec(message)
         fields: Any = message
@@ -184,9 +177,6 @@ class Codec:
 
         Returns:
             Bytes of the frame behind the length field.
-
-        Raises:
-            ProtocolError: no frame has that length.
         """
         size = int.from_bytes(buffer[start : start + LENGTH_BYTES], "big")
         if not _CHECKED.size < size <= self.frame_bytes_max:
@@ -197,11 +187,7 @@ class Codec:
         return size
 
     def decode(self, frame: Buffer) -> PeerMessage:
-        """Unpack one frame, given without its length field. Nothing of the result refers to the buffer.
-
-        Raises:
-            ProtocolError: not exactly one message of a registered class; names the field and the value.
-        """
+        """Unpack one frame, given without its length field. Nothing of the result refers to the buffer."""
         if not _CHECKED.size < len(frame) <= self.frame_bytes_max:
             raise ProtocolError(f"a frame of {len(frame)} bytes is not a message", _REMEDY)
         codec_version, crc = _CHECKED.unpack_from(frame)

@@ -20,10 +20,6 @@ async def dial(address: str, factory: Callable[[], asyncio.BaseProtocol], option
         address: host:port.
         factory: makes the protocol, perhaps for several attempts; the last one counts.
         options: the times.
-
-    Raises:
-        OSError: nobody answers there (also as TimeoutError), or the name is unknown.
-        UnicodeError: it cannot be a name.
     """
     loop = asyncio.get_running_loop()
     host, port = split_address(address)

@@ -33,8 +33,6 @@ NONCE_BYTES: Final = 32
 RECORD_BYTES_MAX: Final = 4096
 #: Longest text of an identity, in bytes.
 IDENTITY_TEXT_BYTES_MAX: Final = 256
-#: Longest list of electors: of the largest cluster.
-ELECTORS_BYTES_MAX: Final = 1024
 
 _MAGIC: Final = b"QRTM"
 _HEADER: Final = struct.Struct(">4sBBH")  #: magic, version, kind, bytes of the body
@@ -74,10 +72,8 @@ class PeerIdentity(NamedTuple):
     node_id: int
     incarnation: str  #: 32 hex digits
     address: str = ""  #: host:port where others dial it; empty if it does not say
-    #: 32 hex digits: the cluster that its log names, which may never have committed; empty: its log is empty
-    log_cluster_id: str = ""
-    #: who elected the founder of that one (messages.Claim); empty if that is not in doubt
-    electors: str = ""
+    #: the term of a founder whose log is empty; None: it founds nothing
+    founding_term: int | None = None
 
 
 class Refusal(NamedTuple):
@@ -162,9 +158,6 @@ class _Hello:
 
         Returns:
             Bytes to write now; may be empty.
-
-        Raises:
-            HelloRefusedError: the connection must be closed after its `reply` is written.
         """
         self._received += received
         answer = b""
@@ -436,15 +429,15 @@ def _is_node_id(value: object) -> bool:
 def _read_identity(values: Any) -> PeerIdentity | None:
     if type(values) is not list or len(values) != len(PeerIdentity._fields):
         return None
-    cluster, cluster_id, node_id, incarnation, address, log_cluster_id, electors = values
-    if type(electors) is not str or len(electors.encode(errors="replace")) > ELECTORS_BYTES_MAX:
+    cluster, cluster_id, node_id, incarnation, address, founding_term = values
+    if founding_term is not None and (type(founding_term) is not int or founding_term < 0):
         return None
-    for text in (cluster, cluster_id, incarnation, address, log_cluster_id):
+    for text in (cluster, cluster_id, incarnation, address):
         if type(text) is not str or len(text.encode(errors="replace")) > IDENTITY_TEXT_BYTES_MAX:
             return None
     if not _is_node_id(node_id):
         return None
-    return PeerIdentity(cluster, cluster_id, node_id, incarnation, address, log_cluster_id, electors)
+    return PeerIdentity(cluster, cluster_id, node_id, incarnation, address, founding_term)
 
 
 def _read_refusal(values: Any) -> Refusal | None:

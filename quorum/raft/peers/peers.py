@@ -105,11 +105,7 @@ def speaks_for_member(configuration: Configuration | None, node: PeerNode) -> bo
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split "host:port" or "[IPv6 address]:port".
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Split "host:port" or "[IPv6 address]:port"."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:

@@ -77,10 +77,6 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             admits_strangers: whether nodes of the cluster that are no peers may become peers now.
             admission: what is known now of who may speak for a node id.
             on_proven: told whom a hello proved, refused or not, before anything else is told of it.
-
-        Raises:
-            ValueError: the secret is empty, an address is not host:port, or a queue cannot hold the codec's
-                largest frame.
         """
         super().__init__(None, None, [])
         if not secret:
@@ -115,12 +111,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     # --- life ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen and begin to dial.
-
-        Raises:
-            AddressInUseError: another process listens at the address.
-            ConfigError: the address cannot be bound.
-        """
+        """Listen and begin to dial."""
         listener = bind("listen.peer", self._listen)
         self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listener)
         for peer in self._peers.values():
@@ -183,9 +174,6 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         """Begin to dial a member and accept its connections; its address in `members` wins over its own.
 
         One that is connected under another address is reported as disconnected.
-
-        Raises:
-            ValueError: no address of the node is known, or it is this node.
         """
         node_id = int(node.id)
         address = self._dial_addresses.get(node_id) or getattr(node, "address", "")
@@ -220,9 +208,6 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
         Returns:
             Whether there is a connection to put it on. It may still be lost.
-
-        Raises:
-            ValueError: the message is not from this node to that one, or larger than a frame.
         """
         node_id = int(node.id)
         if message.sender != self._node_id or message.receiver != node_id or node_id == self._node_id:
@@ -347,11 +332,9 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def _judge(self, other: PeerIdentity) -> Refusal | None:
         """Say why a process may not speak for its node id, or not while another one does."""
-        admission = self._admission()
         peer = self._peers.get(other.node_id)
         present = peer.inbound.identity if peer is not None and peer.inbound is not None else None
-        refusal = admission.refusal(other)
-        return refusal if refusal or present is None else admission.refusal_beside(other, present)
+        return self._admission().refusal(other, present)
 
     # --- what links tell ----------------------------------------------------------------------------------
 

@@ -87,11 +87,7 @@ class AdministrationHost(Protocol):
         """Append a no-op; see the core's `Raft.confirm`."""
 
     def begin_transfer(self, node_id: int | None) -> None:
-        """Begin to hand leadership over.
-
-        Raises:
-            TransferError: it cannot go there; nothing changed.
-        """
+        """Begin to hand leadership over."""
 
     def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
         """Call back once, when an entry was applied at `index`: whether it was that of `term`."""
@@ -382,11 +378,11 @@ class Administration:
         try:
             answer = self._decide(request, configuration)
         except (core_errors.MembershipBusyError, core_errors.TransferBusyError) as error:
-            return _refused(Outcome.BUSY, error, "try again in a moment")
-        except (core_errors.MembershipError, core_errors.TransferError) as error:
-            return _refused(Outcome.REFUSED, error, "")
+            return _refused(Outcome.BUSY, error.problem, error.remedy)
+        except core_errors.RefusedError as error:
+            return _refused(Outcome.REFUSED, error.problem, error.remedy)
         except core_errors.NotLeaderError as error:
-            return _refused(Outcome.NOT_LEADING, error, "try again")
+            return _refused(Outcome.NOT_LEADING, str(error), "try again")
         hands_over = request.action is Action.TRANSFER and request.node_id != host.node_id
         if hands_over and answer.outcome is Outcome.ACCEPTED and len(self._hand_overs) < ANSWERS_MAX:
             self._hand_overs[key] = _HandOver(request.node_id)
@@ -438,12 +434,8 @@ class Administration:
         return LeaderDecision(Outcome.OTHER_VERSION, problem=problem, remedy="read /zookeeper/config again")
 
 
-def _refused(outcome: Outcome, error: core_errors.RaftError, remedy: str) -> LeaderDecision:
-    """Make an answer of the core's error, whose text ends in its remedy, if it has one."""
-    problem, _, own_remedy = str(error).partition("; ")
-    return LeaderDecision(
-        outcome, problem=problem[:TEXT_CHARS_MAX], remedy=(own_remedy or remedy)[:TEXT_CHARS_MAX]
-    )
+def _refused(outcome: Outcome, problem: str, remedy: str) -> LeaderDecision:
+    return LeaderDecision(outcome, problem=problem[:TEXT_CHARS_MAX], remedy=remedy[:TEXT_CHARS_MAX])
 
 
 def _how_to_repeat(pending: _Pending) -> str:

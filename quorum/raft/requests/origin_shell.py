@@ -71,12 +71,7 @@ class ForwardingHost(Protocol):
         """The other members."""
 
     def propose(self, kind: EntryKind, payload: bytes) -> int:
-        """Append an entry to the leader's log; only while `accepts_proposals`.
-
-        Raises:
-            NotLeaderError: definite, nothing was appended.
-            ProposalRefusedError: definite; too large for this node's limits.
-        """
+        """Append an entry to the leader's log; only while `accepts_proposals`."""
 
     def send(self, message: ForwardingMessage) -> None:
         """Send to `message.receiver`, best effort."""

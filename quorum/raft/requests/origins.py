@@ -101,8 +101,8 @@ class SessionTouches(NamedTuple):
     session_ids: tuple[int, ...]
 
 
-class DigestReport(NamedTuple):
-    """The digests of the sender's state as of an entry that it applied: the newest, or one that was asked."""
+class DigestNotice(NamedTuple):
+    """The digests of the leader's state as of the entry that it applied last; for the receiver to compare."""
 
     term: int
     sender: int
@@ -112,20 +112,8 @@ class DigestReport(NamedTuple):
     apply_digest: bytes
 
 
-class DigestQuestion(NamedTuple):
-    """The leader asks for the receiver's digests at a log index; answered once the receiver applied it."""
-
-    term: int
-    sender: int
-    receiver: int
-    log_index: int
-
-
-class DigestVerdict(NamedTuple):
-    """The receiver must stop unless its digests are these: those of the leader, which `supporters` have, too.
-
-    `voters` is how many voters the cluster has.
-    """
+class DigestDifference(NamedTuple):
+    """The digests of the sender's state as of an entry, and those that its leader said, which differ."""
 
     term: int
     sender: int
@@ -133,8 +121,8 @@ class DigestVerdict(NamedTuple):
     log_index: int
     state_digest: bytes
     apply_digest: bytes
-    supporters: tuple[int, ...]
-    voters: int
+    leaders_state_digest: bytes
+    leaders_apply_digest: bytes
 
 
 #: Tags of these messages on the wire; never reuse one. The core's own end below 32.
@@ -143,10 +131,9 @@ FORWARDING_MESSAGE_TYPES: Final[Mapping[int, type[Any]]] = {
     33: ForwardExpected,
     34: RegisterOrigin,
     35: SessionTouches,
-    36: DigestReport,
-    37: DigestQuestion,
-    38: DigestVerdict,
-    39: ForwardRefused,
+    36: DigestNotice,
+    37: DigestDifference,
+    38: ForwardRefused,
 }
 
 

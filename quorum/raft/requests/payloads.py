@@ -59,10 +59,6 @@ def fields_of(kind: EntryKind, payload: bytes) -> list[Any]:
 
     Returns:
         The fields behind the format.
-
-    Raises:
-        PayloadFormatError: the format is newer than this version knows, or none.
-        ValueError, msgpack.exceptions.UnpackException: it is not msgpack.
     """
     values: object = msgpack.unpackb(payload, raw=False, strict_map_key=False)
     known = _KNOWN[kind]

@@ -7,8 +7,6 @@ and the core told; anything that fails is a refusal, and the state stays as it w
 The core decides what is sent and to whom; this module does files.
 
 Everything slow runs in the snapshot lane, so that the loop goes on answering heartbeats. Soft state only.
-
-Source: raft, "Snapshots"; Raft §7.
 """
 
 from __future__ import annotations

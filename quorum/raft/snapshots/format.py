@@ -120,10 +120,6 @@ class SnapshotReader:
 
         Args:
             file: open; stays the caller's.
-
-        Raises:
-            SnapshotDamagedError: there is none.
-            SnapshotVersionError: another version wrote it.
         """
         self._file = file
         self._size = file.size()
@@ -143,11 +139,7 @@ class SnapshotReader:
         return self._file.path
 
     def bodies(self) -> Iterator[bytes]:
-        """Return the bodies of all chunks, in order, after checking each; at the end the footer is checked.
-
-        Raises:
-            SnapshotDamagedError: a frame or the footer is not what was written.
-        """
+        """Return the bodies of all chunks, in order, each checked; the footer is checked at the end."""
         chunks = 0
         while True:
             start = self._offset
@@ -173,11 +165,7 @@ class SnapshotReader:
                     raise self._damaged(self._offset - len(body), "a chunk has another shape")
 
     def verify(self) -> None:
-        """Read the whole file through its CRCs.
-
-        Raises:
-            SnapshotDamagedError: it is not what was written.
-        """
+        """Read the whole file through its CRCs."""
         for _ in self.bodies():
             pass
 

@@ -3,7 +3,6 @@
 A holder of the key can resume any session of the cluster, so it never leaves a node. Another key of the
 same length stands in its place wherever the file has it: in the configuration of the founding, and in the
 head of the state. A node that starts from such a file works; it ends the sessions whose clients come again.
-Source: raft.md, Snapshots.
 """
 
 from __future__ import annotations
@@ -21,9 +20,6 @@ def with_another_key(file: File, key: bytes, another: bytes) -> Iterator[bytes]:
         file: open; stays the caller's.
         key: of the session passwords.
         another: of the same length.
-
-    Raises:
-        SnapshotDamagedError: the file is not what was written.
     """
     assert len(key) == len(another)
     hexadecimal = (key.hex().encode(), another.hex().encode())

@@ -3,8 +3,6 @@
 Decides that its pieces follow each other and end where it was said. Does not know who asks for them
 (quorum/raft/core/receiving.py), nor what makes a file a snapshot (snapshots.py). Soft state: a part that has
 arrived is removed by the next start.
-
-Source: Raft §7.
 """
 
 from __future__ import annotations
@@ -28,9 +26,6 @@ class SnapshotReceiver:
             log_index: of the snapshot.
             term: of the snapshot.
             total_bytes: size of its file.
-
-        Raises:
-            OSError: the disk refuses.
         """
         self._partial = PartialSnapshot(store, log_index, term, "received")
         self._total_bytes = total_bytes
@@ -41,13 +36,7 @@ class SnapshotReceiver:
         return self._partial.size
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write the next piece.
-
-        Raises:
-            SnapshotTransferError: it does not begin where the last one ended, or goes beyond the announced
-                size.
-            OSError: the disk refuses.
-        """
+        """Write the next piece."""
         have = self._partial.size
         if offset != have:
             raise SnapshotTransferError(f"a piece at byte {offset} arrived, {have} bytes have arrived before")
@@ -56,13 +45,7 @@ class SnapshotReceiver:
         self._partial.append([data])
 
     def finish(self) -> SnapshotFile:
-        """Make the file durable, verify it and give it its name; now it is one of the store's snapshots.
-
-        Raises:
-            SnapshotTransferError: not everything has arrived.
-            SnapshotDamagedError: what arrived is not the announced snapshot; the file is gone.
-            OSError: the disk refuses.
-        """
+        """Make the file durable, verify it and give it its name; now it is one of the store's snapshots."""
         if self._partial.size != self._total_bytes:
             have = self._partial.size
             raise SnapshotTransferError(f"{have} of the announced {self._total_bytes} bytes have arrived")

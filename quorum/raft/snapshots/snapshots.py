@@ -6,9 +6,8 @@ name was whole once. Two are kept, and one that is being sent. For a broken newe
 taken, and it is set aside once the node starts so; that broken snapshots never mean an empty state is decided
 here, too. What is in a snapshot is not: chunks are opaque.
 
-Hard state: the files. Soft state: pins. The list may be changed by the loop and by the snapshot lane.
-
-Source: raft.md, Snapshots; defects D14 and D16 of pysyncobj.
+Hard state: the files. Soft state: what each counts for, and pins. The table may be changed by the loop and by
+the snapshot lane.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Sequence
+from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
 from quorum.errors import DataDirError, QuorateError, refused_by_disk, remedy_for_os
@@ -69,6 +69,18 @@ class SnapshotFile(NamedTuple):
     size_bytes: int
 
 
+class _State(Enum):
+    """What a snapshot's file counts for."""
+
+    GOOD = auto()
+    #: its content is not what was written, or was not read; it stays until newer ones take its place
+    DAMAGED = auto()
+    #: found damaged by this start, and set aside once the node starts without it
+    REFUSED = auto()
+    #: may be there: its name could not be made durable, or not be removed; only the next start counts it
+    LEFT = auto()
+
+
 class _Pin:
     """A snapshot that must stay, held open."""
 
@@ -87,28 +99,20 @@ class SnapshotStore:
             disk: where.
             directory: the folder, made if missing.
             log: takes a line about each snapshot that is not used.
-
-        Raises:
-            DataDirError: the disk refuses.
         """
         self._disk = disk
         self._directory = directory
         self._log = log
         #: called in the lane before a snapshot that this node took becomes one; blocks, never raises
         self.before_finish: Callable[[], None] = lambda: None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._pins: dict[int, _Pin] = {}
-        self._files: list[SnapshotFile] = []
-        #: paths of files that turned out to be damaged
-        self._damaged: set[str] = set()
-        self._to_set_aside: list[SnapshotFile] = []
+        #: by path
+        self._table: dict[str, tuple[SnapshotFile, _State]] = {}
         #: why the newest one could not be loaded
         self.broken: SnapshotDamagedError | None = None
         #: the same of the newest one that the disk did not read
         self.unread: SnapshotDamagedError | None = None
-        #: log index by path of files that may be there and are none of these: their name could not be made
-        #: durable, or they could not be removed; the next start counts them
-        self._uncounted: dict[str, int] = {}
         try:
             disk.make_dirs(directory)
             for name in disk.listdir(directory):
@@ -125,18 +129,27 @@ class SnapshotStore:
             self._disk.unlink(path)
         elif (numbers := _numbers(name)) is not None:
             file = self._disk.open(path)
-            self._files.append(SnapshotFile(*numbers, path, file.size()))
+            self._table[path] = SnapshotFile(*numbers, path, file.size()), _State.GOOD
             file.close()
-            self._files.sort()
 
     def files(self) -> list[SnapshotFile]:
         """Return all snapshots, oldest first."""
-        return list(self._files)
+        return self._having(_State.GOOD, _State.DAMAGED, _State.REFUSED)
+
+    def _having(self, *states: _State) -> list[SnapshotFile]:
+        with self._lock:
+            return sorted(file for file, state in self._table.values() if state in states)
+
+    def _mark(self, snapshot: SnapshotFile, state: _State) -> None:
+        """Say what a snapshot counts for, unless it was let go of."""
+        with self._lock:
+            if snapshot.path in self._table:
+                self._table[snapshot.path] = snapshot, state
 
     @property
     def newest(self) -> SnapshotFile | None:
         """The good snapshot with the highest log index, None if there is none."""
-        return next((file for file in reversed(self._files) if file.path not in self._damaged), None)
+        return max(self._having(_State.GOOD), default=None)
 
     def load_newest(
         self, load: Callable[[SnapshotReader], Loaded], refusals: tuple[type[Exception], ...] = ()
@@ -152,26 +165,20 @@ class SnapshotStore:
 
         Returns:
             The snapshot and what `load` returned; None if there never was a snapshot.
-
-        Raises:
-            SnapshotDamagedError: there are snapshots and none is good.
-            SnapshotVersionError: another version wrote the newest good one; all files stay as they are.
         """
         self.broken = self.unread = None
-        self._to_set_aside = []
         for snapshot in reversed(self.files()):
             try:
                 loaded = self._load(snapshot, load, refusals)
             except SnapshotDamagedError as error:
                 self._log(f"looks for an older snapshot: {error}")
                 self.broken = self.broken or error
-                with self._lock:
-                    self._damaged.add(snapshot.path)
                 if isinstance(error.__cause__, OSError):
                     # It may be good: the next start reads it again.
                     self.unread = self.unread or error
+                    self._mark(snapshot, _State.DAMAGED)
                 else:
-                    self._to_set_aside.append(snapshot)
+                    self._mark(snapshot, _State.REFUSED)
             else:
                 return snapshot, loaded
         if self.broken is not None:
@@ -182,18 +189,15 @@ class SnapshotStore:
         """Rename what `load_newest` found damaged to `….damaged`, once the node is known to start without.
 
         A start that is refused leaves it: nothing may be lost by looking.
-
-        Raises:
-            OSError: the disk refuses.
         """
-        damaged, self._to_set_aside = self._to_set_aside, []
-        for snapshot in damaged:
+        refused = self._having(_State.REFUSED)
+        for snapshot in refused:
             self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)
-        if damaged:
+        if refused:
             self._disk.fsync_dir(self._directory)
             with self._lock:
-                self._files = [file for file in self._files if file not in damaged]
-                self._damaged -= {file.path for file in damaged}
+                for snapshot in refused:
+                    del self._table[snapshot.path]
 
     def _load(
         self,
@@ -224,12 +228,8 @@ class SnapshotStore:
             )
 
     def pin(self, log_index: int) -> SnapshotFile:
-        """Keep a snapshot, and the log behind it, until `unpin`; pins count.
-
-        Raises:
-            SnapshotTransferError: there is no such snapshot.
-        """
-        snapshot = next((file for file in self._files if file.log_index == log_index), None)
+        """Keep a snapshot, and the log behind it, until `unpin`; pins count."""
+        snapshot = next((file for file in self.files() if file.log_index == log_index), None)
         if snapshot is None:
             raise SnapshotTransferError(f"there is no snapshot of entry {log_index}")
         if log_index not in self._pins:
@@ -252,10 +252,6 @@ class SnapshotStore:
         For the snapshot lane. Its file stays where it is until newer ones take its place: it may still be
         pinned, and only a start judges what a node can go on from. If it is pinned, what was read is what is
         sent from then on: another one of the same place may have taken it over from the file that was pinned.
-
-        Raises:
-            SnapshotDamagedError: its content is not what was written.
-            OSError: it cannot be read, which says nothing about its content.
         """
         file = self._disk.open(snapshot.path)
         try:
@@ -264,8 +260,7 @@ class SnapshotStore:
             if isinstance(error.__cause__, OSError):
                 raise error.__cause__ from error
             self._log(f"is not sent any more: {error}")
-            with self._lock:
-                self._damaged.add(snapshot.path)
+            self._mark(snapshot, _State.DAMAGED)
             raise
         else:
             with self._lock:
@@ -279,12 +274,9 @@ class SnapshotStore:
         """Remove a received snapshot that could not be loaded: it must not stand in the way of good ones.
 
         For the snapshot lane. Durable on return.
-
-        Raises:
-            OSError: the disk refuses.
         """
         with self._lock:
-            self._files = [file for file in self._files if file != snapshot]
+            self._table.pop(snapshot.path, None)
         self._unlink([snapshot.path])
 
     def read_range(self, log_index: int, offset: int, size: int) -> bytes:
@@ -294,10 +286,6 @@ class SnapshotStore:
             log_index: of the snapshot.
             offset: first byte wanted.
             size: bytes wanted; fewer are returned only at the end of the file.
-
-        Raises:
-            SnapshotTransferError: it is not pinned.
-            OSError: the disk refuses.
         """
         pin = self._pins.get(log_index)
         if pin is None:
@@ -317,24 +305,24 @@ class SnapshotStore:
             are older ones whose name could not be made durable: a start counts them, and needs their log.
         """
         with self._lock:
-            good = [file for file in self._files if file.path not in self._damaged]
-            counted = [file for file in good if file.log_index <= applied_index][-KEPT:]
-            kept = [
-                file
-                for file in self._files
-                if file in counted or file.log_index > applied_index or file.log_index in self._pins
-            ]
+            counted = [file for file in self._having(_State.GOOD) if file.log_index <= applied_index][-KEPT:]
             if not counted:
                 return 0, []
-            gone = [file for file in self._files if file not in kept]
-            self._files = kept
-            self._damaged -= {file.path for file in gone}
+            kept = [
+                file
+                for file in self.files()
+                if file in counted or file.log_index > applied_index or file.log_index in self._pins
+            ]
             pinned = (file for file in kept if file.log_index in self._pins)
             oldest_index = min([counted[0], *pinned]).log_index
-            uncounted = [path for path, log_index in self._uncounted.items() if log_index < oldest_index]
-            for path in uncounted:
-                del self._uncounted[path]
-        return oldest_index, [*(file.path for file in gone), *uncounted]
+            gone = [
+                file
+                for file, state in self._table.values()
+                if (file.log_index < oldest_index if state is _State.LEFT else file not in kept)
+            ]
+            for file in gone:
+                del self._table[file.path]
+        return oldest_index, [file.path for file in sorted(gone)]
 
     def remove(self, paths: Sequence[str], oldest_index: int) -> None:
         """Remove the files of detached snapshots, and those set aside from before the oldest that is left.
@@ -344,9 +332,6 @@ class SnapshotStore:
         Args:
             paths: what `detach` returned.
             oldest_index: likewise.
-
-        Raises:
-            OSError: the disk refuses; the next `detach` names them again.
         """
         set_aside = []
         for name in self._disk.listdir(self._directory):
@@ -356,9 +341,10 @@ class SnapshotStore:
         try:
             self._unlink((*paths, *set_aside))
         except OSError:
-            named = [(path, _numbers(path.removeprefix(f"{self._directory}/"))) for path in paths]
             with self._lock:
-                self._uncounted.update((path, numbers[0]) for path, numbers in named if numbers is not None)
+                for path in paths:
+                    if (numbers := _numbers(path.removeprefix(f"{self._directory}/"))) is not None:
+                        self._table[path] = SnapshotFile(*numbers, path, 0), _State.LEFT
             raise
 
     def _unlink(self, paths: Sequence[str]) -> None:
@@ -389,10 +375,6 @@ class SnapshotStore:
         """Make a partial file that is completely written a snapshot, in steps of about VERIFY_BYTES.
 
         For the thread that wrote it.
-
-        Raises:
-            SnapshotDamagedError: it is not a whole snapshot of this place.
-            OSError: the disk refuses.
         """
         partial.fdatasync()
         reader = SnapshotReader(partial)
@@ -410,12 +392,10 @@ class SnapshotStore:
             self._disk.fsync_dir(self._directory)
         except OSError:
             with self._lock:
-                self._uncounted[path] = log_index
+                self._table.setdefault(path, (snapshot, _State.LEFT))
             raise
         with self._lock:
-            self._uncounted.pop(path, None)
-            self._files = sorted([file for file in self._files if file.path != path] + [snapshot])
-            self._damaged.discard(path)
+            self._table[path] = snapshot, _State.GOOD
         return snapshot
 
 

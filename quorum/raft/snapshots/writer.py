@@ -5,8 +5,6 @@ Everything else (CRCs, digest, writing, fsync, verification, rename) happens in 
 verification in steps with rests between them: nodes that take snapshots at the same time may share few
 cores, and what is sent to others uses the same lane. Soft state only: an unfinished file is removed, now or
 at the next start. A failure costs the snapshot, never the node: the journal is still there.
-
-Source: raft.md, Snapshots.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from controller.election.fenced import fenced_multi
 from controller.election.plans import CONTROLLER_OFFICE, HeldBy, Mandate
 from controller.election.store import (
     compare_and_set_state,
-    create_topic,
     elect,
     ensure_base_paths,
     register_broker,
@@ -33,6 +32,7 @@ from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRec
 from tests.chaos.recorder import Process
 from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, record
 from tests.support.trust import TRUST
+from tests.support.written_states import create_topic
 
 TOPIC: Final = "chaos-states"
 PARTITIONS: Final = tuple(PartitionKey(TOPIC, number) for number in range(3))

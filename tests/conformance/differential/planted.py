@@ -30,7 +30,8 @@ from quorum.core.sessions import Session
 from quorum.core.transaction import TreeTransaction
 from quorum.core.tree import Directory, Node
 from quorum.core.watches import WatchCause, WatchTable
-from quorum.server.connection import ClientConnection
+from quorum.server.answering import Pipeline
+from quorum.server.connection import Requests
 
 #: bytes of a Stat before cversion, and before ephemeralOwner
 _BEFORE_CVERSION: Final = 36
@@ -58,9 +59,9 @@ def pzxid_kept_by_delete() -> None:
 
 def event_after_reply() -> None:
     """A client hears of its own write only behind the reply."""
-    shipped = ClientConnection.deliver
+    shipped = Pipeline.deliver
 
-    def deliver(self: ClientConnection, outcome: Any) -> None:
+    def deliver(self: Pipeline, outcome: Any) -> None:
         late = [
             (result.zxid, [event for event in result.events or () if event[0] > 0])
             for result in outcome.results
@@ -73,7 +74,7 @@ def event_after_reply() -> None:
         for zxid, events in late:
             self._host.fire(zxid, events)
 
-    _replace(ClientConnection, "deliver", deliver)
+    _replace(Pipeline, "deliver", deliver)
 
 
 def multi_errors() -> None:
@@ -212,19 +213,17 @@ def failed_multi_fires() -> None:
 
 def sync_at_once() -> None:
     """A sync is answered at once, whatever the node has still to hear of."""
-    shipped = ClientConnection._receive_other
+    shipped = Requests._receive_other
 
-    def _receive_other(
-        self: ClientConnection, xid: int, op: int, data: bytes, start: int, after: int
-    ) -> None:
-        if op != OP_SYNC or self.outstanding or after - start < len(_EMPTY):
+    def _receive_other(self: Requests, xid: int, op: int, data: bytes, start: int, after: int) -> None:
+        if op != OP_SYNC or self._connection.outstanding or after - start < len(_EMPTY):
             shipped(self, xid, op, data, start, after)
             return
         path = data[start:after]
         head = pack(">iiqi", 16 + len(path), xid, self._host.replica.machine.zxid, 0)
-        self._queue(head + path)
+        self._stream.queue(head + path)
 
-    _replace(ClientConnection, "_receive_other", _receive_other)
+    _replace(Requests, "_receive_other", _receive_other)
 
 
 #: {name on the command line: what it does}

@@ -180,15 +180,16 @@ RULES: Final = (
         "an unknown outcome is never answered as a failure",
         (
             Edit(
-                "quorum.node.replica:NodeReplica._outcome_unknown",
-                "self._frontend.lost(token)",
+                "quorum.node.batches:Batches._outcome_unknown",
+                "self._lost(token)",
                 "from quorum.core.results import Result, RunOutcome\n"
-                "if token.phase.value == 'open' and token._pending:\n"
-                "    xids = token._pending[0].xids\n"
-                "    failed = [Result(-103, self.machine.zxid, None, None)] * len(xids)\n"
-                "    token.deliver(RunOutcome(0, 0, failed))\n"
+                "pipeline = getattr(token.reader, '_pipeline', None)\n"
+                "if token.phase.value == 'open' and pipeline._pending:\n"
+                "    xids = pipeline._pending[0].xids\n"
+                "    failed = [Result(-103, token._host.replica.machine.zxid, None, None)] * len(xids)\n"
+                "    pipeline.deliver(RunOutcome(0, 0, failed))\n"
                 "else:\n"
-                "    self._frontend.lost(token)",
+                "    self._lost(token)",
             ),
         ),
     ),

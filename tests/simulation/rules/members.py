@@ -9,9 +9,9 @@ from tests.simulation.rules.rule import Rule
 
 _ADMINISTRATION = "quorum.raft.requests.administration:Administration"
 _ELECTIONS = "quorum.raft.core.elections"
+_FOUNDING = "quorum.raft.core.founding"
 _MEMBERSHIP = "quorum.raft.core.membership"
 _NODE = "quorum.raft.core.node:Node"
-_RIVALS = "quorum.raft.core.rivals"
 
 RULES: Final = (
     Rule(
@@ -61,8 +61,8 @@ RULES: Final = (
         (
             Edit(
                 f"{_NODE}.majority_match",
-                "latest.voters.items()",
-                "{**latest.voters, **latest.learners}.items()",
+                "for node_id in latest.voters",
+                "for node_id in (*latest.voters, *latest.learners)",
             ),
         ),
     ),
@@ -73,22 +73,9 @@ RULES: Final = (
         (
             Edit(
                 f"{_NODE}.majority_match",
-                "matches: list[float] = []",
-                "matches = [] if own.node_id in latest.voters else [self.log.durable_index]",
+                "for node_id in latest.voters",
+                "for node_id in {*latest.voters, self.identity.node_id}",
             ),
-        ),
-    ),
-    Rule(
-        "a-record-commits-without-its-node",
-        "raft.md, Identity and membership",
-        "the entry that names an incarnation is committed without it",
-        (
-            Edit(
-                f"{_NODE}._is_recorded",
-                "return recorded is not None and recorded.incarnation == member.incarnation",
-                "return True",
-            ),
-            Edit(f"{_NODE}._is_recorded", "if proven is None: return False", "if True: return True"),
         ),
     ),
     Rule(
@@ -98,7 +85,7 @@ RULES: Final = (
         (
             Edit(
                 f"{_NODE}.vote_counts",
-                "member is not None and bool(incarnation) and member.incarnation == incarnation",
+                "member is not None and member.incarnation == incarnation",
                 "member is not None",
             ),
         ),
@@ -164,30 +151,27 @@ RULES: Final = (
         beside="votes-by-incarnation",
     ),
     Rule(
-        "who-met-a-cluster-founds-none",
-        "guarantees.md, Members; consensus.md, Why a founder that lost its disk founds nothing",
-        "an empty founder that met a cluster neither campaigns nor votes for anybody outside it",
+        "a-cluster-is-founded-by-all",
+        "raft.md, Identity and membership; guarantees.md, Members",
+        "a founder founds only with the word of every other one that its log is empty",
         (
+            Edit(f"{_FOUNDING}:may_found", "and not missing_founders(node)", ""),
             Edit(
-                f"{_RIVALS}:_known_rival",
-                'next((met for met in node.met.values() if met not in ("", own)), "")',
-                '""',
+                "quorum.raft.core.leading:_found",
+                "node.founding",
+                '{**dict.fromkeys(node.identity.founders, "0" * 32), **node.founding}',
             ),
         ),
         profile="founders",
     ),
     Rule(
-        "a-founding-in-a-log-is-a-cluster",
-        "guarantees.md, Members; consensus.md, Why a founder that lost its disk founds nothing",
-        "an empty founder founds nothing beside a founding that it was told to stand in another node's log",
-        (Edit(f"{_RIVALS}:take_claim", "if claim.cluster_id:", "if False:"),),
-        profile="founders",
-    ),
-    Rule(
-        "a-met-cluster-is-remembered",
-        "guarantees.md, Members; identity.store_met_cluster",
-        "a founder that met a cluster founds none after a restart either",
-        (Edit("quorum.node.member:QuorumMember.attach", "if met_cluster_id:", "if False:"),),
+        "nobody-founds-beside-a-log",
+        "raft.md, Identity and membership; guarantees.md, Members",
+        "a founder founds nothing beside one that belongs to a cluster, or whose log is not empty",
+        (
+            Edit("quorum.raft.core.raft:Raft.founding_term", "and node.log.last_index == 0", ""),
+            Edit(f"{_FOUNDING}:meet", "if met.cluster_id:", "if False:"),
+        ),
         profile="founders",
     ),
     Rule(

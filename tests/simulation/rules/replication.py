@@ -181,8 +181,8 @@ RULES: Final = (
         (
             Edit(
                 f"{_NODE}.majority_match",
-                "matches.append(self.log.durable_index)",
-                "matches.append(self.log.last_index)",
+                "self.log.durable_index if",
+                "self.log.last_index if",
             ),
         ),
     ),
@@ -193,8 +193,8 @@ RULES: Final = (
         (
             Edit(
                 f"{_LEADING}:advance_commit",
-                "and index >= node.term_start_index",
-                "",
+                "if index >= node.term_start_index:",
+                "if True:",
             ),
         ),
     ),

@@ -7,11 +7,13 @@ from typing import Final
 from tests.simulation.rules.edits import Edit
 from tests.simulation.rules.rule import Rule
 
-_CONNECTION = "quorum.server.answering:AnsweringStream"
+_CONNECTION = "quorum.server.client:ClientConnection"
+_PIPELINE = "quorum.server.answering:Pipeline"
+_EXPIRY = "quorum.node.expiry:Expiry"
 _FRONTEND = "quorum.server.frontend:Frontend"
 _MACHINE = "quorum.core.machine:StateMachine"
 _REPLICA = "quorum.node.replica:NodeReplica"
-_TRACKER = "quorum.server.sessions:SessionTracker"
+_TRACKER = "quorum.core.session_tracker:SessionTracker"
 _SESSIONS = "architecture.md, Sessions and clocks"
 _ORDERING = "architecture.md, Life of a write; zookeeper.md, Ordering"
 _WATCHES = "zookeeper.md, Watches"
@@ -108,7 +110,7 @@ RULES: Final = (
         "followers report the sessions that they heard to the leader",
         (
             Edit(
-                f"{_REPLICA}._report",
+                f"{_EXPIRY}.report",
                 "if touched:",
                 "if False:",
             ),
@@ -121,7 +123,7 @@ RULES: Final = (
         (
             Edit(
                 f"{_FRONTEND}._note_activity",
-                "sessions.touched(outcome.session_id, self.turn_ms())",
+                "sessions.touched(outcome.session_id, self.turn.ms())",
                 "pass",
             ),
         ),
@@ -130,7 +132,7 @@ RULES: Final = (
         "silent-sessions-end",
         _SESSIONS,
         "the leader proposes to expire a session that is silent",
-        (Edit(f"{_REPLICA}._expire", "if proposals:", "if False:"),),
+        (Edit(f"{_EXPIRY}._expire", "if proposals:", "if False:"),),
     ),
     Rule(
         "contact-loss-closes-clients",
@@ -139,8 +141,8 @@ RULES: Final = (
         (
             Edit(f"{_FRONTEND}._judge_contact", "silence_ms >= shares * each.silence_limit_ms", "False"),
             Edit(
-                f"{_CONNECTION}._lacks_contact",
-                "if self.read_only or host.silence_ms(now_ms) < self.contact_limit_ms:",
+                f"{_CONNECTION}.lacks_contact",
+                "if self.read_only or host.contact.silence_ms(now_ms) < self.contact_limit_ms:",
                 "if True:",
             ),
         ),
@@ -151,8 +153,8 @@ RULES: Final = (
         "a node that hears no leader takes no handshakes",
         (
             Edit(
-                f"{_FRONTEND}.serving",
-                "return now_ms - self._contact_ms < self.options.contact_loss_ms_max",
+                "quorum.server.contact:Contact.serves",
+                "return now_ms - self._heard_ms < self._options.contact_loss_ms_max",
                 "return True",
             ),
         ),
@@ -212,7 +214,7 @@ RULES: Final = (
         "reads-wait-for-writes-before-them",
         _ORDERING,
         "a request waits for everything before it on its connection",
-        (Edit(f"{_CONNECTION}._take_in", "if self._pending:", "if False:"),),
+        (Edit(f"{_PIPELINE}.take_in", "if self._pending:", "if False:"),),
     ),
     Rule(
         "events-before-replies",
@@ -220,16 +222,16 @@ RULES: Final = (
         "an event leaves before any reply that could show its change",
         (
             Edit(
-                f"{_CONNECTION}.deliver",
+                f"{_PIPELINE}.deliver",
                 "if events is not None: host.fire(zxid, events) if err:",
                 "if events is not None:\n"
-                "    host._call_soon(lambda z=zxid, e=events: host.fire(z, e))\n"
+                "    host.turn.call_soon(lambda z=zxid, e=events: host.fire(z, e))\n"
                 "if err:",
             ),
             Edit(
                 f"{_FRONTEND}.observe_results",
                 "self.fire(result.zxid, result.events)",
-                "self._call_soon(lambda r=result: self.fire(r.zxid, r.events))",
+                "self.turn.call_soon(lambda r=result: self.fire(r.zxid, r.events))",
             ),
         ),
     ),
@@ -237,7 +239,7 @@ RULES: Final = (
         "moved-sessions-are-not-answered",
         _ORDERING,
         "the connection that a session has left is closed, not answered",
-        (Edit(f"{_CONNECTION}.deliver", "if err == SESSION_MOVED:", "if False:"),),
+        (Edit(f"{_PIPELINE}.deliver", "if err == SESSION_MOVED:", "if False:"),),
         guard="the client has left that connection: nobody reads the answer",
     ),
     Rule(
@@ -292,7 +294,7 @@ RULES: Final = (
         "watches-end-with-their-connection",
         _WATCHES,
         "the watches of a connection that is gone are forgotten",
-        (Edit(f"{_FRONTEND}.closed", "self.replica.watches.remove_watcher(stream)", "pass"),),
+        (Edit(f"{_FRONTEND}.closed", "self.replica.watches.remove_watcher(connection)", "pass"),),
         guard="what is queued for a connection that is gone is heard by nobody; it costs memory",
     ),
 )

@@ -35,7 +35,7 @@ RULES: Final = (
         "what-does-not-count-goes-before-the-log",
         "raft.md, D5, Snapshots; snapshots.SnapshotStore.detach",
         "a snapshot whose name could not be made durable goes before the log behind it",
-        (Edit(f"{_STORE}.adopt", "self._uncounted[path] = log_index", "pass"),),
+        (Edit(f"{_STORE}.adopt", "self._table.setdefault(path, (snapshot, _State.LEFT))", "pass"),),
     ),
     Rule(
         "a-broken-snapshot-falls-back",

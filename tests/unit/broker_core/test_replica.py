@@ -62,7 +62,6 @@ from broker.core.replica_moves import MOVES, IllegalMoveError
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.records import NO_LEADER, PartitionStateRecord
-from tests.support.moves_page import PAGE, page
 
 SELF, OTHER, THIRD = 1, 2, 3
 GENERATION = BrokerGeneration(40)
@@ -534,10 +533,6 @@ def test_every_input_leads_only_to_the_roles_that_the_table_names(role: type, ki
                 stepped.step(happened)
                 reached.add(type(stepped.machine.role))
     assert reached == MOVES.get((role, kind), set())
-
-
-def test_page_of_moves_is_made_from_the_table() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page()
 
 
 @pytest.mark.parametrize("kind", [IsrWritten, IsrRefused, IsrFound])

@@ -34,6 +34,7 @@ from controller.messages.entities import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
+    partition_codes,
 )
 from controller.wire.codes import ErrorCode
 from controller.wire.scram import ScramServer
@@ -205,7 +206,7 @@ class Brokers:
         )
         self.dial[broker_id] = listener.address
         client, generation = await self.register(broker_id)
-        parts.registered.attach(client, generation)
+        parts.control.attach(client, generation)
         broker = TestBroker(
             broker_id, folder, client, generation, directory, parts, upkeep, listener, failures, unjudged
         )
@@ -360,13 +361,11 @@ class Brokers:
     ) -> None:
         """UpdateMetadata and LeaderAndIsr to one broker, for its present generation."""
         parts = self.running[broker_id].parts
-        update = await parts.registered.update_metadata(
-            self.update_metadata(broker_id, *decided, racks or {})
-        )
+        update = await parts.control.apply(self.update_metadata(broker_id, *decided, racks or {}))
         assert update.error_code == ErrorCode.NONE
-        response = await parts.registered.leader_and_isr(self.leader_and_isr(broker_id, *decided))
+        response = await parts.control.apply(self.leader_and_isr(broker_id, *decided))
         assert response.error_code == ErrorCode.NONE
-        assert response.topics[0].partition_errors[0].error_code == ErrorCode.NONE
+        assert partition_codes(response) == [ErrorCode.NONE]
 
     async def elect(self, leader: int, isr: Sequence[int], *, recovery: int = 0) -> None:
         """Decide and tell every running broker, the leader first."""

@@ -114,7 +114,7 @@ async def test_a_leader_that_steps_down_answers(tmp_path: Path) -> None:
         await cluster.stop(2, kill=True)
         waiting = asyncio.create_task(delete(cluster, 3))
         await until(lambda: cluster[1].parts.deleting.waiting)
-        cluster[1].parts.registered.detach()
+        cluster[1].parts.control.detach()
         assert await waiting == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 

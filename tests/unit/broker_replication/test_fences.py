@@ -11,6 +11,7 @@ from controller.messages.entities import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
+    partition_codes,
 )
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
@@ -40,10 +41,10 @@ async def test_requests_for_a_former_life_are_refused(tmp_path: Path) -> None:
         held_update = cluster.update_metadata(1, *decided, {})
         await cluster.stop(1)
         broker = await cluster.start(1)
-        assert (await broker.parts.registered.leader_and_isr(held_back)).error_code == 77
-        assert (await broker.parts.registered.update_metadata(held_update)).error_code == 77
+        assert (await broker.parts.control.apply(held_back)).error_code == 77
+        assert (await broker.parts.control.apply(held_update)).error_code == 77
         stop = stop_request(cluster, former, -2, delete=True)
-        assert (await broker.parts.registered.stop_replica(stop)).error_code == 77
+        assert (await broker.parts.control.apply(stop)).error_code == 77
         assert not broker.parts.registry.view.received
         assert (await broker.produce(b"b")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert broker.log.log_end_offset == 1
@@ -55,16 +56,16 @@ async def test_held_back_request_waits_for_the_registration(tmp_path: Path) -> N
         broker = cluster[1]
         decided = await cluster.decide(1, [1])
         held_back = cluster.leader_and_isr(1, *decided)
-        broker.parts.registered.detach()
-        answer = asyncio.create_task(broker.parts.registered.leader_and_isr(held_back))
+        broker.parts.control.detach()
+        answer = asyncio.create_task(broker.parts.control.apply(held_back))
         client, generation = broker.client, broker.generation
         await client.close()
         broker.client, broker.generation = await cluster.register(1)
         assert broker.generation > generation
         assert not answer.done()
-        update = await broker.parts.registered.update_metadata(cluster.update_metadata(1, *decided, {}))
+        update = await broker.parts.control.apply(cluster.update_metadata(1, *decided, {}))
         assert update.error_code == ErrorCode.BROKER_NOT_AVAILABLE
-        broker.parts.registered.attach(broker.client, broker.generation)
+        broker.parts.control.attach(broker.client, broker.generation)
         assert (await answer).error_code == 77
         assert broker.replica.leader is None
 
@@ -75,9 +76,9 @@ async def test_generation_above_the_own_one_is_accepted_and_stays(tmp_path: Path
         broker = cluster[1]
         ahead = broker.generation + 5
         request = cluster.leader_and_isr(1, *decided, generation=ahead)
-        assert (await broker.parts.registered.leader_and_isr(request)).error_code == 0
+        assert (await broker.parts.control.apply(request)).error_code == 0
         leader = broker.replica.leader
-        broker.parts.registered.attach(broker.client, BrokerGeneration(ahead))
+        broker.parts.control.attach(broker.client, BrokerGeneration(ahead))
         assert broker.replica.leader is leader
         assert (await broker.produce(b"a")).error_code is ErrorCode.NONE
 
@@ -89,7 +90,7 @@ async def test_older_controller_is_refused(tmp_path: Path) -> None:
         await cluster.elect(1, [1])
         decided = await cluster.decide(1, [1])
         request = cluster.leader_and_isr(1, *decided, controller_epoch=4)
-        assert (await cluster[1].parts.registered.leader_and_isr(request)).error_code == 11
+        assert (await cluster[1].parts.control.apply(request)).error_code == 11
         assert cluster[1].replica.leader_epoch == 0
 
 
@@ -104,18 +105,18 @@ async def test_an_epoch_that_was_never_published_is_not_believed(tmp_path: Path)
         lead = cluster.leader_and_isr(1, *decided)
         update = cluster.update_metadata(1, *decided, {})
         not_available = ErrorCode.BROKER_NOT_AVAILABLE
-        assert (await parts.registered.stop_replica(stop)).error_code == not_available
-        assert (await parts.registered.leader_and_isr(lead)).error_code == not_available
-        assert (await parts.registered.update_metadata(update)).error_code == not_available
+        assert (await parts.control.apply(stop)).error_code == not_available
+        assert (await parts.control.apply(lead)).error_code == not_available
+        assert (await parts.control.apply(update)).error_code == not_available
         assert parts.registry.gate.controller_epoch == 1
         assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
         assert cluster[1].log.log_end_offset == 2
         # Once it is published, the same request counts; the epoch before it is fenced from then on.
         await cluster.admin.set(CONTROLLER_EPOCH, b"7")
-        assert (await parts.registered.leader_and_isr(lead)).error_code == ErrorCode.NONE
+        assert (await parts.control.apply(lead)).error_code == ErrorCode.NONE
         cluster.controller_epoch = 1
         update = cluster.update_metadata(1, *decided, {})
-        assert (await parts.registered.update_metadata(update)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert (await parts.control.apply(update)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 async def test_repeated_decision_changes_nothing_and_older_one_is_refused(tmp_path: Path) -> None:
@@ -126,8 +127,8 @@ async def test_repeated_decision_changes_nothing_and_older_one_is_refused(tmp_pa
         leader = cluster[1].replica.leader
         await cluster.send(1, second)
         assert cluster[1].replica.leader is leader
-        answer = await cluster[1].parts.registered.leader_and_isr(cluster.leader_and_isr(1, *first))
-        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+        answer = await cluster[1].parts.control.apply(cluster.leader_and_isr(1, *first))
+        assert partition_codes(answer) == [ErrorCode.FENCED_LEADER_EPOCH]
         assert cluster[1].replica.leader is leader
 
 
@@ -154,7 +155,7 @@ async def test_lost_session_ends_every_leadership(tmp_path: Path) -> None:
         await cluster.stop(2, kill=True)
         waiting = asyncio.create_task(broker.produce(b"a"))
         await until(lambda: broker.parts.producing.waiting)
-        broker.parts.registered.detach()
+        broker.parts.control.detach()
         assert (await waiting).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await broker.produce(b"b")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert broker.parts.logs.counts()["led"] == 0
@@ -165,10 +166,10 @@ async def test_new_registration_needs_every_decision_again(tmp_path: Path) -> No
         decided = await cluster.decide(1, [1])
         await cluster.send(1, decided)
         broker = cluster[1]
-        broker.parts.registered.detach()
+        broker.parts.control.detach()
         await broker.client.close()
         broker.client, broker.generation = await cluster.register(1)
-        broker.parts.registered.attach(broker.client, broker.generation)
+        broker.parts.control.attach(broker.client, broker.generation)
         assert broker.replica.leader is None
         await cluster.send(1, decided)
         assert (await broker.produce(b"a")).error_code is ErrorCode.NONE
@@ -181,7 +182,7 @@ async def test_first_request_that_names_a_part_changes_nothing_else(tmp_path: Pa
         decided = await cluster.decide(1, [1])
         await cluster.send(1, decided)
         request = cluster.leader_and_isr(1, *decided, key=other)
-        await cluster[1].parts.registered.leader_and_isr(request)
+        await cluster[1].parts.control.apply(request)
         for key in (KEY, other):
             assert (await cluster[1].produce(b"a", b"b", key=key)).error_code is ErrorCode.NONE
         await cluster.stop(1)
@@ -217,15 +218,15 @@ async def test_log_of_an_older_topic_is_set_aside(tmp_path: Path) -> None:
         decided = await cluster.decide(1, [1])
         new_id = uuid.UUID(int=8)
         request = cluster.leader_and_isr(1, *decided, topic_id=new_id)
-        answer = await cluster[1].parts.registered.leader_and_isr(request)
-        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+        answer = await cluster[1].parts.control.apply(request)
+        assert partition_codes(answer) == [ErrorCode.INCONSISTENT_TOPIC_ID]
         assert cluster[1].log.log_end_offset == 1
         # In its next life the broker has applied nothing, so the old log is that of a deleted topic.
         await cluster.stop(1)
         broker = await cluster.start(1)
         request = cluster.leader_and_isr(1, *decided, topic_id=new_id)
-        answer = await broker.parts.registered.leader_and_isr(request)
-        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.NONE
+        answer = await broker.parts.control.apply(request)
+        assert partition_codes(answer) == [ErrorCode.NONE]
         assert (broker.log.topic_id, broker.log.log_end_offset) == (new_id, 0)
         assert [each.name for each in broker.folder.glob("*-stray")] != []
 
@@ -245,12 +246,12 @@ async def test_stopped_replica_is_deleted_if_the_request_says_so(tmp_path: Path)
         await cluster.elect(1, [1])
         await cluster.elect(1, [1])
         parts, generation = cluster[1].parts, cluster[1].generation
-        late = await parts.registered.stop_replica(stop_request(cluster, generation, 0, delete=True))
-        assert late.partition_errors[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
-        stopped = await parts.registered.stop_replica(stop_request(cluster, generation, 1, delete=False))
-        assert stopped.partition_errors[0].error_code == ErrorCode.NONE
+        late = await parts.control.apply(stop_request(cluster, generation, 0, delete=True))
+        assert partition_codes(late) == [ErrorCode.FENCED_LEADER_EPOCH]
+        stopped = await parts.control.apply(stop_request(cluster, generation, 1, delete=False))
+        assert partition_codes(stopped) == [ErrorCode.NONE]
         assert KEY in cluster[1].directory.logs
         assert (await cluster[1].produce(b"a")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        deleted = await parts.registered.stop_replica(stop_request(cluster, generation, -2, delete=True))
-        assert deleted.partition_errors[0].error_code == ErrorCode.NONE
+        deleted = await parts.control.apply(stop_request(cluster, generation, -2, delete=True))
+        assert partition_codes(deleted) == [ErrorCode.NONE]
         assert cluster[1].directory.logs == {}

@@ -133,7 +133,7 @@ class Setting:
         self.writer.carry_out(self.replica, effects)
 
     async def settle(self) -> None:
-        await until(lambda: not self.writer._tasks)
+        await until(lambda: not self.writer._tasks.running)
         assert self.failures == []
 
 

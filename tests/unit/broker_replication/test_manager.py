@@ -97,10 +97,10 @@ async def test_damage_costs_that_replica_and_another_registration(tmp_path: Path
         assert (broker.unjudged, broker.failures) == ([damaged], [])
         assert broker.log is not log
         assert broker.log.log_end_offset == 1, "it is cut where it is damaged"
-        (ends,) = broker.parts.registered.shortened().values()
+        (ends,) = broker.parts.control.shortened().values()
         assert ends == {0: LogEnd(0, 1)}
         # No role that was decided for the former registration counts.
-        answer = await broker.parts.registered.leader_and_isr(
+        answer = await broker.parts.control.apply(
             cluster.leader_and_isr(damaged, *await cluster.decide(damaged, [1, 2]))
         )
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
@@ -123,11 +123,11 @@ async def test_a_registration_that_does_not_name_a_damaged_log_gets_no_role(tmp_
         await cluster.elect(1, [1])
         await cluster[1].produce(b"a")
         parts = cluster[1].parts
-        parts.registered.detach()
-        parts.registered.shortened()
+        parts.control.detach()
+        parts.control.shortened()
         cluster[1].directory.note_shortened([KEY])
-        parts.registered.attach(cluster[1].client, cluster[1].generation)
+        parts.control.attach(cluster[1].client, cluster[1].generation)
         decided = await cluster.decide(1, [1])
-        answer = await parts.registered.leader_and_isr(cluster.leader_and_isr(1, *decided))
+        answer = await parts.control.apply(cluster.leader_and_isr(1, *decided))
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
         assert cluster[1].replica.leader is None

@@ -139,12 +139,12 @@ async def test_leader_that_steps_down_answers_what_waits(
 ) -> None:
     gate = Gate(cluster[1].log, monkeypatch)
     tasks = await produces(cluster[1], b"a", b"b")
-    cluster[1].parts.registered.detach()
+    cluster[1].parts.control.detach()
     for each in tasks:
         assert (await each).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     # In its next leadership the log goes on without them.
     gate.closed = False
-    cluster[1].parts.registered.attach(cluster[1].client, cluster[1].generation)
+    cluster[1].parts.control.attach(cluster[1].client, cluster[1].generation)
     await cluster.elect(1, [1])
     later = await produces(cluster[1], b"c")
     gate.open()
@@ -157,7 +157,7 @@ async def test_replica_that_is_removed_answers_what_waits(
 ) -> None:
     gate = Gate(cluster[1].log, monkeypatch)
     tasks = await produces(cluster[1], b"a")
-    control = cluster[1].parts.registered._control
+    control = cluster[1].parts.control
     control.close(cluster[1].replica)
     assert (await tasks[0]).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     gate.open()

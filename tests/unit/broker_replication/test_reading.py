@@ -59,7 +59,7 @@ async def test_a_log_that_is_deleted_while_a_thread_reads_it_costs_that_answer_a
             listing = asyncio.create_task(cluster[1].parts.logs.list_offset(KEY, 1))
             await until(reading.is_set)
             stop = stop_request(cluster, cluster[1].generation, -2, delete=True)
-            assert (await cluster[1].parts.registered.stop_replica(stop)).error_code is ErrorCode.NONE
+            assert (await cluster[1].parts.control.apply(stop)).error_code is ErrorCode.NONE
             go_on.set()
             assert (await fetching_it).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert (await listing).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -94,7 +94,7 @@ async def test_limits_of_bytes_span_partitions_and_give_one_batch(tmp_path: Path
     async with brokers(tmp_path, 1) as cluster:
         decided = await cluster.decide(1, [1])
         await cluster.send(1, decided)
-        await cluster[1].parts.registered.leader_and_isr(cluster.leader_and_isr(1, *decided, key=other))
+        await cluster[1].parts.control.apply(cluster.leader_and_isr(1, *decided, key=other))
         for key in (KEY, other):
             for _ in range(2):
                 await cluster[1].produce(b"x" * 1000, key=key)
@@ -118,7 +118,7 @@ async def test_fetches_that_wait_for_the_disk_hold_little_together(
         await cluster.send(1, decided)
         for number in numbers[1:]:
             key = PartitionKey(TOPIC, number)
-            await cluster[1].parts.registered.leader_and_isr(cluster.leader_and_isr(1, *decided, key=key))
+            await cluster[1].parts.control.apply(cluster.leader_and_isr(1, *decided, key=key))
         for number in numbers:
             await cluster[1].produce(b"x" * 1000, key=PartitionKey(TOPIC, number))
 
@@ -244,7 +244,7 @@ async def test_a_look_up_that_ends_after_the_leadership_says_so(tmp_path: Path) 
         await cluster[1].produce(b"a")
         look_up = asyncio.create_task(cluster[1].parts.logs.list_offset(KEY, 5))
         await asyncio.sleep(0)
-        cluster[1].parts.registered.detach()
+        cluster[1].parts.control.detach()
         assert (await look_up).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -272,7 +272,7 @@ async def test_waiting_fetch_ends_when_the_leader_steps_down(tmp_path: Path) -> 
         await cluster.elect(1, [1])
         waiting = asyncio.create_task(cluster[1].fetch(0, max_wait_ms=10_000))
         await until(lambda: cluster[1].parts.fetching.waiting)
-        cluster[1].parts.registered.detach()
+        cluster[1].parts.control.detach()
         assert (await waiting).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

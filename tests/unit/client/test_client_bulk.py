@@ -11,9 +11,10 @@ from quorum.client import NoAuthError, NoNodeError, RequestTooLargeError, Server
 from quorum.client.bulk import NODES_MAX, read_all
 from quorum.client.errors import server_error
 from quorum.client.requests import PreparedRequest
+from quorum.errors import CODE_NUMBERS
 from quorum.wire import replies
 from quorum.wire.lookups import decode_multi_read
-from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.protocol import OpCode
 from quorum.wire.requests import decode_read
 
 STAT_BYTES = bytes(range(68))
@@ -41,7 +42,7 @@ class Server:
         assert reads is not None
         self.asked.append(len(reads))
         if sum(self.sizes.get(path, 0) for _, path in reads) > ANSWER_BYTES_MAX:
-            raise server_error(ErrorCode.QUOTA_EXCEEDED, "")
+            raise server_error(CODE_NUMBERS["QUOTAEXCEEDED"], "")
         answers = [
             replies.encode_read_answer(
                 op, (bytes(self.sizes[path]), STAT_BYTES) if path in self.sizes else NoNodeError.code or 0

@@ -30,8 +30,9 @@ from quorum.client.watches import WatchCause
 from quorum.errors import CODES, ProtocolError
 from quorum.wire import replies
 from quorum.wire.jute import STAT
+from quorum.wire.operations import decode_command
 from quorum.wire.protocol import OpCode
-from quorum.wire.requests import decode_command, decode_read
+from quorum.wire.requests import decode_read
 
 STAT_BYTES = bytes(range(68))
 

@@ -12,7 +12,6 @@ from controller.core.effects import (
     DeleteNode,
     ReadChildren,
     ReadNodes,
-    RoleEntry,
     SetData,
     Write,
 )
@@ -45,7 +44,7 @@ from quorum.client import (
     Transaction,
 )
 from quorum.client.errors import server_error
-from quorum.wire.protocol import ErrorCode as ErrorNumber
+from quorum.errors import CODE_NUMBERS
 
 STAT = Stat(**{name: number for number, name in enumerate(Stat._fields)})
 WRITE = Write(7, (Check("/epoch", 3), SetData("/a", b"1", 2), CreateNode("/b", b""), DeleteNode("/c")))
@@ -78,24 +77,18 @@ class ScriptedClient:
         return self.outcome
 
 
-def no_entries(_entry: RoleEntry) -> tuple[str, bytes]:
-    raise AssertionError("there is none")
-
-
 async def outcome_of(error: ClientError) -> Done | Rejected | Unknown:
-    done = await carrying.write(ScriptedClient(error).as_client, WRITE, no_entries)
+    done = await carrying.write(ScriptedClient(error).as_client, WRITE)
     assert done.id == WRITE.id
     return done.outcome
 
 
-async def test_a_write_is_one_multi_with_its_entries_behind() -> None:
+async def test_a_write_is_one_multi() -> None:
     client = ScriptedClient([])
-    entry = RoleEntry(5, {}, is_new=True)
-    write = WRITE._replace(entries=(entry,))
-    done = await carrying.write(client.as_client, write, lambda each: (f"/queue/{each.broker_id}/", b"roles"))
+    done = await carrying.write(client.as_client, WRITE)
     assert done.outcome == Done()
     named = [(command[1], command[2]) for command in client.commands]  # type: ignore[index]
-    assert named == [("/epoch", 3), ("/a", b"1"), ("/b", b""), ("/c", -1), ("/queue/5/", b"roles")]
+    assert named == [("/epoch", 3), ("/a", b"1"), ("/b", b""), ("/c", -1)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +112,7 @@ async def test_a_refused_operation_is_named_and_counted_without_the_fence(
 
 
 async def test_the_fence_is_operation_0_whatever_it_meets() -> None:
-    for cause in (BadVersionError(-103, "/epoch"), server_error(ErrorNumber.THROTTLED_OP, "/epoch")):
+    for cause in (BadVersionError(-103, "/epoch"), server_error(CODE_NUMBERS["THROTTLEDOP"], "/epoch")):
         found = await outcome_of(MultiFailedError(0, cause))
         assert isinstance(found, Rejected)
         assert found.failed_index == 0
@@ -130,7 +123,7 @@ async def test_the_fence_is_operation_0_whatever_it_meets() -> None:
     [
         ConnectionLossError("multi", "cut", sent=True),
         ConnectionLossError("multi", "cut", sent=False),
-        MultiFailedError(1, server_error(ErrorNumber.THROTTLED_OP, "/a")),
+        MultiFailedError(1, server_error(CODE_NUMBERS["THROTTLEDOP"], "/a")),
     ],
 )
 async def test_what_may_succeed_later_has_an_unknown_outcome(error: ClientError) -> None:
@@ -169,6 +162,6 @@ async def test_a_lost_connection_fails_a_read_and_a_lost_session_is_raised() -> 
     assert isinstance(await carrying.read_children(lost.as_client, ReadChildren(1, "/a")), ReadFailed)
     over = ScriptedClient(SessionExpiredError())
     with pytest.raises(SessionExpiredError):
-        await carrying.write(over.as_client, WRITE, no_entries)
+        await carrying.write(over.as_client, WRITE)
     with pytest.raises(SessionExpiredError):
         await carrying.read_nodes(over.as_client, ReadNodes(1, ("/a",)))

@@ -111,16 +111,3 @@ def test_an_introduction_without_an_answer_still_goes_before_roles() -> None:
     assert outbox.next_batch() == MetadataBatch((A,))
     outbox.confirm()
     assert outbox.next_batch() == LeadershipBatch({A: False})
-
-
-def test_a_role_goes_another_way_only_after_introduction_and_stops() -> None:
-    outbox = Outbox(partitions_max=2)
-    seen = [outbox.takes_roles]
-    for step in (
-        *(outbox.next_batch, outbox.confirm),
-        *(lambda: outbox.owe_stop(A), outbox.next_batch, outbox.confirm),
-        *(lambda: outbox.owe_metadata([B]), outbox.next_batch),
-    ):
-        step()
-        seen.append(outbox.takes_roles)
-    assert seen == [False, False, True, False, False, True, True, True]

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from controller.core.effects import CloseChannel, OpenChannel, RoleEntry, Send
+from controller.core.effects import CloseChannel, OpenChannel, Send
 from controller.core.inputs import Answered, Ended, Input, NoAnswer
 from controller.core.model import ClusterModel, KnownState, KnownTopic, LiveBroker
 from controller.core.options import ControllerOptions, Counters
@@ -309,16 +309,3 @@ async def test_a_queue_that_somebody_removed_ends_the_term() -> None:
     await world.inputs.get()
     world.quorum.failure = MultiFailedError(0, NoNodeError(-101, QUEUE))
     assert await world.put(MetadataBatch(())) == Ended("the queue of broker 1 was removed", is_fenced=False)
-
-
-async def test_roles_of_a_multi_say_the_states_that_are_being_written() -> None:
-    world = World("queue")
-    written = KnownState(replace(STATE, leader=2, leader_epoch=LeaderEpoch(4)), PartitionVersion(6), None)
-    path, value = world.senders.node(RoleEntry(1, {KEY: written}, True))
-    assert path == f"{QUEUE}/"
-    request = decode_request(LEADER_AND_ISR, CONTROL_VERSIONS[LEADER_AND_ISR], entry_of(value).request)
-    assert isinstance(request, LeaderAndIsrRequest)
-    (state,) = request.topic_states[0].partition_states
-    assert (state.leader, state.leader_epoch, state.partition_epoch, state.is_new) == (2, 4, 6, True)
-    assert world.model.states[KEY] == KNOWN
-    assert world.counters.requests_sent == 1

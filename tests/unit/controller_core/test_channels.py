@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.core.channels import ENTRY_PARTITIONS_MAX, PAUSE_MAX_MS, PAUSE_MIN_MS, Channels
-from controller.core.effects import CloseChannel, Effect, Level, OpenChannel, Resign, RoleEntry, Send, Trace
+from controller.core.effects import CloseChannel, Effect, Level, OpenChannel, Resign, Send, Trace
 from controller.core.inputs import Answered, NoAnswer
 from controller.core.model import ClusterModel, KnownState, KnownTopic, LiveBroker
 from controller.core.options import Counters
@@ -23,7 +23,6 @@ STATE = PartitionStateRecord(ControllerEpoch(1), 1, LeaderEpoch(0), (1, 2))
 DIRECT = BrokerRecord(None, -1, (), {}, timestamp_ms=0)
 BY_QUEUE = replace(DIRECT, reads_queue=True)
 ALL_BROKERS = MetadataBatch(())
-ENTRIES_MAX = 3
 
 
 def known(leader_epoch: int) -> KnownState:
@@ -41,9 +40,7 @@ class World:
         self.counters = Counters()
         self.effects: list[Effect] = []
         self.record = BY_QUEUE if by_queue else DIRECT
-        self.channels = Channels(
-            self.model, self.counters, self.effects.append, by_queue=by_queue, queue_entries_max=ENTRIES_MAX
-        )
+        self.channels = Channels(self.model, self.counters, self.effects.append, by_queue=by_queue)
 
     def open(self, broker_id: int, generation: int = 10) -> None:
         self.channels.open(broker_id, LiveBroker(BrokerGeneration(generation), self.record))
@@ -378,104 +375,6 @@ def test_a_broker_without_a_channel_is_owed_nothing(ask: str) -> None:
 
 
 # -- queues --------------------------------------------------------------------------------------------------
-
-
-def test_a_role_that_went_with_its_state_is_not_sent_again() -> None:
-    world = World(by_queue=True).introduced()
-    world.channels.begin_write()
-    states = {A: known(1), B: known(2)}
-    assert world.channels.entries(states, is_new=False) == (RoleEntry(1, states, False),)
-    # Of two states, one is written as it was decided.
-    world.model.states.update({A: known(1), B: known(3)})
-    world.channels.owe_leadership(A, is_new=False)
-    world.channels.owe_leadership(B, is_new=False)
-    assert world.sent() == LeadershipBatch({B: False})
-    world.answer()
-    assert world.sent() == MetadataBatch((A, B))
-
-
-def test_what_a_former_write_carried_does_not_count() -> None:
-    world = World(by_queue=True).introduced()
-    world.channels.begin_write()
-    assert len(world.channels.entries({A: known(0)}, is_new=False)) == 1
-    world.channels.begin_write()
-    world.channels.owe_leadership(A, is_new=False)
-    assert world.sent() == LeadershipBatch({A: False})
-
-
-def test_roles_do_not_overtake_what_introduces_a_broker_nor_stops() -> None:
-    world = World(by_queue=True)
-    world.open(1)
-    states = {A: known(1)}
-    assert world.channels.entries(states, is_new=True) == ()
-    assert world.sent() == MetadataBatch((A, B))
-    assert world.channels.entries(states, is_new=True) == ()
-    world.answer()
-    assert world.channels.entries(states, is_new=True) == (RoleEntry(1, states, True),)
-    world.channels.owe_stops([B])
-    assert world.channels.entries(states, is_new=True) == ()
-    assert world.sent() == StopBatch({B: True})
-    assert world.channels.entries(states, is_new=True) == ()
-    world.answer()
-    assert len(world.channels.entries(states, is_new=True)) == 1
-
-
-def test_roles_of_a_leaver_and_of_a_reassignment_follow_their_states() -> None:
-    world = World(by_queue=True).introduced()
-    record = TopicRecord(None, {0: (1, 2), 1: (2, 1)}, {1: (3,)}, {1: (1,)})
-    world.model.topics["a"] = KnownTopic(record, 1)
-    states = {A: known(1), B: known(1)}
-    assert world.channels.entries(states, is_new=False) == (RoleEntry(1, {A: known(1)}, False),)
-    world.model.leaving[1] = None
-    assert world.channels.entries(states, is_new=False) == ()
-
-
-def test_a_broker_that_reads_no_queue_gets_no_entries() -> None:
-    world = World(by_queue=True)
-    world.record = DIRECT
-    assert world.introduced().channels.entries({A: known(1)}, is_new=False) == ()
-    direct = World().introduced()
-    assert direct.channels.entries({A: known(1)}, is_new=False) == ()
-    assert direct.channels.entry_bytes(A) == 0
-    assert world.channels.entry_bytes(A) > 0
-
-
-def test_a_broker_that_leaves_its_entries_alone_overruns_its_queue() -> None:
-    world = World(by_queue=True).introduced()
-    for epoch in range(ENTRIES_MAX):
-        world.channels.entries({A: known(epoch)}, is_new=False)
-    assert world.channels.overrun() == ()
-    world.channels.owe_brokers()
-    assert world.sent() == ALL_BROKERS
-    assert world.channels.overrun() == (1,)
-    # Entries go in order: the ones before this request are applied, too.
-    world.answer()
-    assert world.channels.overrun() == ()
-    for epoch in range(ENTRIES_MAX + 1):
-        world.channels.entries({A: known(epoch)}, is_new=False)
-    assert world.channels.overrun() == (1,)
-    world.channels.close([1])
-    assert world.channels.overrun() == ()
-
-
-def test_an_answer_says_nothing_about_entries_that_came_after_its_request() -> None:
-    world = World(by_queue=True).introduced()
-    world.channels.owe_brokers()
-    assert world.sent() == ALL_BROKERS
-    for epoch in range(ENTRIES_MAX + 1):
-        world.channels.entries({A: known(epoch)}, is_new=False)
-    world.answer()
-    assert world.channels.overrun() == (1,)
-
-
-def test_a_broker_that_reads_no_queue_overruns_none() -> None:
-    world = World(by_queue=True)
-    world.record = DIRECT
-    world.introduced().channels.owe_brokers()
-    for turn in range(2 * ENTRIES_MAX):
-        assert world.sent(turn * PAUSE_MAX_MS) == ALL_BROKERS
-        world.no_answer(turn * PAUSE_MAX_MS)
-    assert world.channels.overrun() == ()
 
 
 def test_an_entry_has_at_most_a_thousand_partitions() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from controller.messages.entities import (
     CONTROL_VERSIONS,
-    FULL,
+    INCREMENTAL,
     LEADER_AND_ISR,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -49,7 +49,7 @@ LEADER_AND_ISR_REQUEST = LeaderAndIsrRequest(
     controller_id=1,
     controller_epoch=ControllerEpoch(7),
     broker_epoch=BrokerGeneration(4_294_967_311),
-    type=FULL,
+    type=INCREMENTAL,
     topic_states=(
         LeaderAndIsrTopicState(
             topic_name="orders",

@@ -1,4 +1,4 @@
-"""When a replica lets its digests be noted, reported and judged."""
+"""When a replica lets its digests be said and compared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from quorum.core.machine import StateMachine
 from quorum.errors import NodeStoppedError
-from quorum.node.digests.judge import ANSWER_WAIT_MS
+from quorum.node.digests import DIFFERENCE_MS
 from quorum.node.replica import NodeReplica
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Role, SoftState
-from quorum.raft.requests.origins import DigestReport, DigestVerdict
+from quorum.raft.requests.origins import DigestDifference, DigestNotice
 from tests.support.manual_runtime import ManualRuntime
 
 HEARTBEAT_MS = 50.0
@@ -79,68 +79,63 @@ class Bench:
         self.runtime.advance(by_ms)
         self.replica.tick(self.runtime.monotonic_ms(), 0.0)
         sent, self.engine.sent = self.engine.sent, []
-        return [message for message in sent if isinstance(message, DigestReport | DigestVerdict)]
+        return [message for message in sent if isinstance(message, DigestNotice | DigestDifference)]
 
-    def report(self) -> DigestReport:
+    def notice(self, receiver: int) -> DigestNotice:
         machine = self.replica.machine
-        return DigestReport(
-            TERM, self.engine.node_id, 1, machine.applied_index, machine.state_digest, machine.apply_digest
-        )
+        index = machine.applied_index
+        return DigestNotice(TERM, 1, receiver, index, machine.state_digest, machine.apply_digest)
 
 
-def test_a_follower_reports_once_per_heartbeat_interval_and_only_what_is_new() -> None:
-    bench = Bench(2)
+def test_a_leader_speaks_once_an_interval_if_there_is_news() -> None:
+    bench = Bench(1)
     bench.apply()
-    assert bench.tick() == [bench.report()]
+    notices = [bench.notice(2), bench.notice(3)]
+    assert bench.tick() == notices
     assert bench.tick() == []
     bench.apply()
     assert bench.tick(HEARTBEAT_MS / 2) == []
-    assert bench.tick(HEARTBEAT_MS / 2) == [bench.report()]
+    assert bench.tick(HEARTBEAT_MS / 2) == [bench.notice(2), bench.notice(3)]
 
 
-def test_a_new_connection_to_the_leader_has_everything_reported_again() -> None:
-    bench = Bench(2)
+def test_a_new_link_hears_it_again() -> None:
+    bench = Bench(1)
     bench.apply()
     bench.tick()
     bench.replica.peer_connected(3)
-    assert bench.tick() == []
-    bench.replica.peer_connected(1)
-    assert bench.tick() == [bench.report()]
+    assert bench.tick() == [bench.notice(2), bench.notice(3)]
 
 
-def test_a_new_term_has_everything_reported_again() -> None:
-    bench = Bench(2)
-    bench.apply()
-    bench.tick()
-    bench.replica.leadership_changed(bench.engine.soft_state)
-    assert bench.tick() == [bench.report()]
+def test_a_follower_compares_where_it_applies_the_entry() -> None:
+    leader, follower = Bench(1), Bench(2)
+    leader.apply()
+    follower.replica.receive(leader.notice(2))
+    assert follower.replica.digests.compared_count == 0
+    follower.apply()
+    assert follower.replica.digests.compared_count == 1
+    assert follower.tick() == []
 
 
-def test_an_installed_state_is_what_is_reported() -> None:
-    bench = Bench(2)
-    bench.apply()
-    bench.tick()
-    installed = Bench(3)
-    for _ in range(9):
-        installed.apply()
-    bench.replica.install(installed.replica.machine)
-    assert bench.tick() == [bench.report()]
-    assert bench.report().log_index == 9
+def test_an_installed_state_is_compared() -> None:
+    leader, follower = Bench(1), Bench(2)
+    leader.apply()
+    follower.replica.install(leader.replica.machine)
+    follower.replica.receive(leader.notice(2))
+    assert follower.replica.digests.compared_count == 1
 
 
-def test_a_leader_judges_reports_and_time() -> None:
+def test_a_follower_with_another_state_reports_and_stops() -> None:
     leader, follower = Bench(1), Bench(2)
     leader.apply()
     follower.apply()
-    leader.replica.receive(follower.report())
-    assert leader.replica.digests.compared_count == 1
-    assert leader.tick(ANSWER_WAIT_MS) == []
-    odd = follower.report()._replace(apply_digest=b"x" * 16)
-    leader.replica.receive(odd)
-    assert leader.tick(ANSWER_WAIT_MS / 2) == []
-    (verdict,) = leader.tick(ANSWER_WAIT_MS / 2)
-    assert (verdict.receiver, verdict.log_index) == (2, 1)
-    follower.replica.receive(verdict)
-    follower.replica.digests.history.note(1, b"s" * 16, b"x" * 16)
+    follower.replica.machine.apply_digest = b"x" * 16
+    follower.replica.receive(leader.notice(2))
+    (difference,) = follower.tick()
+    assert (difference.receiver, difference.log_index) == (1, 1)
+    leader.tick()
+    leader.replica.receive(difference)
+    assert len(leader.tick()) == 2, "as long as somebody differs it speaks at every interval"
+    follower.runtime.advance(DIFFERENCE_MS)
+    follower.replica.receive(leader.notice(2))
     with pytest.raises(NodeStoppedError):
-        follower.replica.receive(verdict)
+        follower.tick()

@@ -9,10 +9,11 @@ import pytest
 
 from quorum.core.results import RunOutcome
 from quorum.core.transaction import TreeTransaction
-from quorum.server.connection import ClientConnection
-from quorum.server.stream import ClientStream
-from quorum.wire import requests
+from quorum.server.answering import Pipeline
+from quorum.server.client import ClientConnection
+from quorum.server.connection import Requests
 from quorum.wire.jute import INT, JuteReader
+from quorum.wire.operations import OPERATIONS
 from tests.fuzz.applying import ApplyTarget
 from tests.fuzz.connections import ConnectionTarget
 from tests.fuzz.decoders import DecoderTarget
@@ -51,7 +52,7 @@ def look_behind_the_frame(patch: pytest.MonkeyPatch) -> None:
             return [2, path, -1], end
         return [2, path, INT.unpack_from(buffer, reader.position)[0]], reader.position + 4
 
-    patch.setitem(requests.COMMAND_DECODERS, 2, decode)
+    patch.setitem(OPERATIONS, 2, OPERATIONS[2]._replace(decode=decode))
 
 
 def lose_a_deletion(patch: pytest.MonkeyPatch) -> None:
@@ -79,46 +80,44 @@ def trust_a_version(patch: pytest.MonkeyPatch) -> None:
 
 def let_a_reply_overtake(patch: pytest.MonkeyPatch) -> None:
     """Reads behind a write are answered at once."""
-    receive_other = ClientConnection._receive_other
+    receive_other = Requests._receive_other
 
-    def careless(
-        connection: ClientConnection, xid: int, op: int, data: bytes, start: int, after: int
-    ) -> None:
-        pending, connection._pending = connection._pending, type(connection._pending)()
-        receive_other(connection, xid, op, data, start, after)
-        pending.extend(connection._pending)
-        connection._pending = pending
+    def careless(requests: Requests, xid: int, op: int, data: bytes, start: int, after: int) -> None:
+        pipeline = requests._pipeline
+        pending, pipeline._pending = pipeline._pending, type(pipeline._pending)()
+        receive_other(requests, xid, op, data, start, after)
+        pending.extend(pipeline._pending)
+        pipeline._pending = pending
 
-    patch.setattr(ClientConnection, "_receive_other", careless)
+    patch.setattr(Requests, "_receive_other", careless)
 
 
 def forget_to_read_on(patch: pytest.MonkeyPatch) -> None:
     """A connection with too much under way is never read again."""
-    patch.setattr(ClientStream, "proceed", lambda _stream: None)
-    patch.setattr(ClientConnection, "proceed", lambda _stream: None)
+    patch.setattr(ClientConnection, "proceed", lambda _connection: None)
 
 
 def answer_half(patch: pytest.MonkeyPatch) -> None:
     """The last result of a longer run is not told."""
-    deliver = ClientConnection.deliver
+    deliver = Pipeline.deliver
 
-    def careless(connection: ClientConnection, outcome: RunOutcome) -> None:
-        deliver(connection, outcome)
-        if len(outcome.results) > 2 and connection._out:
-            connection._out.pop()
+    def careless(pipeline: Pipeline, outcome: RunOutcome) -> None:
+        deliver(pipeline, outcome)
+        if len(outcome.results) > 2 and pipeline._stream.out:
+            pipeline._stream.out.pop()
 
-    patch.setattr(ClientConnection, "deliver", careless)
+    patch.setattr(Pipeline, "deliver", careless)
 
 
 def forget_what_waited_behind_a_change(patch: pytest.MonkeyPatch) -> None:
     """Requests behind a change of members are dropped when it is answered."""
-    reconfigured = ClientConnection._reconfigured
+    reconfigured = Pipeline._reconfigured
 
-    def careless(connection: ClientConnection, xid: int, err: int | None) -> None:
-        connection._behind.clear()
-        reconfigured(connection, xid, err)
+    def careless(pipeline: Pipeline, xid: int, err: int | None) -> None:
+        pipeline._stream.behind.clear()
+        reconfigured(pipeline, xid, err)
 
-    patch.setattr(ClientConnection, "_reconfigured", careless)
+    patch.setattr(Pipeline, "_reconfigured", careless)
 
 
 @pytest.mark.parametrize(

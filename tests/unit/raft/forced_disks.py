@@ -43,7 +43,7 @@ def config_of_three(tmp_path: Path) -> NodeConfig:
 
 
 def opened(config: NodeConfig, disk: MemoryDisk, start: Start = Start.PLAIN) -> Storage:
-    storage = open_storage(config, disk, start, random.Random(disk.life))
+    storage = open_storage(config.node, config.raft, disk, start, random.Random(disk.life))
     storage.close()
     return storage
 
@@ -54,13 +54,14 @@ def latest(storage: Storage) -> Configuration:
     return found
 
 
-def member_of_three(config: NodeConfig, *, own: Member | None = None, learner: bool = False) -> MemoryDisk:
+def member_of_three(config: NodeConfig, *, named: str = "", learner: bool = False) -> MemoryDisk:
     """A disk of node 1 after some life in a cluster of three, whose last entry nobody else may have."""
     disk = MemoryDisk(random.Random(0))
     identity = opened(config, disk, Start.BOOTSTRAP).identity
-    voters = {1: own or Member("h:1", identity.incarnation)}
-    voters |= {node_id: Member(f"h:{node_id}", incarnation) for node_id, incarnation in OTHERS.items()}
-    learners = {1: voters.pop(1)} if learner else {}
+    voters = {node_id: Member(f"h:{node_id}", incarnation) for node_id, incarnation in OTHERS.items()}
+    learners = {1: Member("h:1", "")} if learner else {}
+    if not learner:
+        voters = {1: Member("h:1", named or identity.incarnation), **voters}
     payload = founding_payload(Configuration("", voters, learners, ("9" * 32,)), random.Random(1))
     journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), logging.warning)
     founding = Entry(1, 1, EntryKind.FOUND, 1000, payload)

@@ -200,7 +200,6 @@ def test_an_integer_in_a_float_field_travels_as_a_float(codec: Codec) -> None:
         (5, 7, "Heartbeat.sent_ms is 7"),
         (5, float("nan"), "Heartbeat.sent_ms is nan"),
         (5, float("inf"), "Heartbeat.sent_ms is inf"),
-        (7, 7, "Heartbeat.cluster_id is 7"),
         (0, 99, "tag 99"),
         (0, "3", "tag '3'"),
     ],
@@ -230,9 +229,9 @@ def test_a_wrong_entry_is_named(codec: Codec, entry: object, named: str) -> None
         codec.decode(frame_of(msgpack.packb(fields)))
 
 
-@pytest.mark.parametrize("count", [0, 8, 10])
+@pytest.mark.parametrize("count", [0, 6, 8])
 def test_wrong_arity_is_named(codec: Codec, count: int) -> None:
-    with pytest.raises(ProtocolError, match=f"Heartbeat has {count} fields instead of 9"):
+    with pytest.raises(ProtocolError, match=f"Heartbeat has {count} fields instead of 7"):
         codec.decode(frame_of(msgpack.packb([3, *range(count)])))
 
 

@@ -1,4 +1,4 @@
-"""A directory that was forced before: what a loss, or a disk that is not read, makes of another forcing."""
+"""A directory that was forced before: what a disk that is not read makes of another forcing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ import pytest
 from quorum.config.node import NodeConfig
 from quorum.errors import DataDirError
 from quorum.node.storage import Storage
-from quorum.raft.datadir.forcing import FORCED_TERM_JUMP
-from quorum.raft.datadir.identity import Start, WrongIdentityError, journal_directory
-from quorum.raft.journal.format import SEGMENT_SUFFIX
+from quorum.raft.datadir.identity import Start
 from tests.support.planted_snapshots import plant_snapshot
 from tests.unit.raft.forced_disks import (
     DATA,
-    MARKER,
     config_of_three,
-    latest,
     member_of_three,
     opened,
     run_alone,
@@ -26,15 +22,11 @@ from tests.unit.raft.forced_disks import (
 
 
 class ForcedDisk:
-    """The disk of a node that was forced, and its journal as it was before that."""
+    """The disk of a node that was forced, and what runs on it."""
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.disk = member_of_three(config)
-        folder = journal_directory(DATA)
-        (name,) = [each for each in self.disk.listdir(folder) if each.endswith(SEGMENT_SUFFIX)]
-        self._segment = f"{folder}/{name}"
-        self._before = self.disk.content(self._segment).rstrip(b"\0")
         self.member = run_alone(config, self.disk, Start.FORCE_NEW_CLUSTER)
         self.machine = self.member.replica.machine
 
@@ -43,10 +35,6 @@ class ForcedDisk:
         self.member.stop()
         self.member.close()
         self.disk.kill()
-
-    def lose_end(self) -> None:
-        """The end of the journal is gone, back to before it was forced."""
-        self.disk.plant(self._segment, self._before)
 
     def opened(self, start: Start = Start.PLAIN) -> Storage:
         """Start and end again."""
@@ -60,34 +48,6 @@ class ForcedDisk:
 @pytest.fixture
 def forced(tmp_path: Path) -> ForcedDisk:
     return ForcedDisk(config_of_three(tmp_path))
-
-
-def test_a_loss_that_takes_the_forced_start_along_is_not_forced_over(forced: ForcedDisk) -> None:
-    """Another cluster from the same entry on would give out the zxids of the one that is lost."""
-    cluster_id = forced.machine.cluster_id
-    forced.end()
-    forced.lose_end()
-    marker = forced.disk.content(MARKER)
-    for _ in range(2):
-        with pytest.raises(WrongIdentityError, match="would give zxids out a second time") as refused:
-            forced.opened(Start.FORCE_NEW_CLUSTER)
-        assert cluster_id in refused.value.message
-        assert forced.disk.content(MARKER) == marker
-    forced.disk.unlink(MARKER)
-    with pytest.raises(WrongIdentityError, match="would give zxids out a second time"):
-        forced.opened(Start.FORCE_NEW_CLUSTER)
-
-
-def test_a_snapshot_that_outlived_the_loss_leads_beyond_its_own_term(forced: ForcedDisk) -> None:
-    zxid, term, index = forced.machine.zxid, forced.machine.applied_term, forced.machine.applied_index
-    plant_snapshot(forced.disk, DATA, forced.machine)
-    forced.end()
-    forced.lose_end()
-    storage = forced.opened(Start.FORCE_NEW_CLUSTER)
-    assert storage.machine.zxid == zxid
-    assert storage.recovered.hard_state.term == term + FORCED_TERM_JUMP
-    assert storage.recovered.last_index == index + 2
-    assert latest(storage).cluster_id == storage.identity.cluster_id != forced.machine.cluster_id
 
 
 def test_a_flag_that_forces_nothing_refuses_nothing(forced: ForcedDisk) -> None:

@@ -23,7 +23,7 @@ from quorum.raft.peers.hello import (
 
 SECRET = b"a secret of the cluster"
 ONE = PeerIdentity("local", "a" * 32, 1, "1" * 32)
-TWO = PeerIdentity("local", "a" * 32, 2, "2" * 32, "host:7002", log_cluster_id="d" * 32, electors="e" * 32)
+TWO = PeerIdentity("local", "a" * 32, 2, "2" * 32, "host:7002", founding_term=7)
 MEMBERS = {1, 2, 3}
 _nonces = itertools.count(1)
 

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import fcntl
 import os
-import random
 import stat
 import subprocess
 import sys
@@ -19,8 +18,6 @@ import pytest
 from quorum.errors import NodeStoppedError
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
 from quorum.platform.runtime import DataDirInUseError
-from quorum.raft.datadir.identity import has_room
-from tests.support.memory_disk import MemoryDisk, Stopped
 
 
 async def test_a_lane_keeps_its_order_and_answers_in_the_loop() -> None:
@@ -222,20 +219,3 @@ def test_an_error_names_the_file_also_where_the_kernel_knows_a_descriptor_only(t
             call()
         assert caught.value.filename == str(path)
     file.close()
-
-
-def test_a_directory_without_room_is_not_worth_another_attempt() -> None:
-    disk = MemoryDisk(random.Random(0))
-    disk.make_dirs("/data")
-    assert has_room(disk, "/data")
-    disk.capacity_bytes = disk.used_bytes + 1000
-    for _ in range(2):
-        assert not has_room(disk, "/data")
-        assert disk.listdir("/data") == [], "what it wrote does not take up the room that comes"
-    disk.capacity_bytes = None
-    disk.stop_at("unlink", path_part="room")
-    with pytest.raises(Stopped):
-        has_room(disk, "/data")
-    disk.kill()
-    assert has_room(disk, "/data")
-    assert has_room(disk, "/nowhere"), "the attempt says what is wrong"

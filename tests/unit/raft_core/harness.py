@@ -28,6 +28,7 @@ from quorum.raft.core.messages import (
     HardState,
     Message,
     PeerDown,
+    PeerMet,
     PeerUp,
     Persist,
     Persisted,
@@ -182,7 +183,14 @@ class World:
     def _connect(self, node_id: int, other: int) -> None:
         process = self.processes.get(node_id)
         if process is not None and (node_id, other) not in self.cut:
-            self.later(self.rng.uniform(0.1, 3.0), lambda: self.step(node_id, process, PeerUp(other)))
+            self.later(self.rng.uniform(0.1, 3.0), lambda: self._link(node_id, process, other))
+
+    def _link(self, node_id: int, process: Process, other: int) -> None:
+        beyond = self.processes.get(other)
+        if beyond is not None:
+            met = PeerMet(other, self.incarnations[other], beyond.raft.founding_term, "")
+            self.step(node_id, process, met)
+            self.step(node_id, process, PeerUp(other))
 
     def crash(self, node_id: int) -> None:
         """Kill the process; of what was on its way to the disk a random beginning survives."""
@@ -206,7 +214,7 @@ class World:
 
     def _disk_of(self, node_id: int, incarnation: str) -> Disk | None:
         """The disk that a recorded voter's word came from, also if it was lost since."""
-        if incarnation in ("", self.incarnations[node_id]):
+        if incarnation == self.incarnations[node_id]:
             return self.disks[node_id]
         return self.lost_disks.get(incarnation)
 
@@ -504,7 +512,6 @@ class World:
             node_id
             for node_id, member in counted.voters.items()
             if term is not None
-            and member.incarnation
             and (disk := self._disk_of(node_id, member.incarnation)) is not None
             and disk.holds(index, term)
         ]

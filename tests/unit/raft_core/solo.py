@@ -13,6 +13,7 @@ from quorum.raft.core.messages import (
     DurableLog,
     HardState,
     Message,
+    PeerMet,
     Persist,
     Persisted,
     Receive,
@@ -41,12 +42,12 @@ class Solo:
         nodes: int = 3,
         hard_state: HardState | None = None,
         options: Options | None = None,
-        unrecorded: Sequence[int] = (),
         founders: Mapping[int, str] | None = None,
         snapshot: SnapshotMark | None = None,
         tail: int = 1_000_000,
         anchored: bool = True,
         size: int = 0,
+        met: bool = True,
     ) -> None:
         """Start with a log of these terms, one entry each; the first founds the cluster.
 
@@ -56,8 +57,8 @@ class Solo:
             nodes: number of founders.
             hard_state: None: the log's last term, no vote.
             options: timing and bounds.
-            unrecorded: founders whose incarnation entry 1 does not name.
             founders: None: all nodes.
+            met: whether it has heard, with an empty log, of the other founders.
             snapshot: what the state was loaded from; the log is compacted up to it.
             tail: how many entries are in memory; the others are read.
             anchored: whether the journal knows the term right before its first entry.
@@ -68,7 +69,7 @@ class Solo:
         self.ids = list(range(1, nodes + 1))
         self.founders = {peer: f"127.0.0.1:{7000 + peer}" for peer in self.ids}
         self.disk = Disk()
-        named = {peer: "" if peer in unrecorded else incarnation_of(peer) for peer in self.ids}
+        named = {peer: incarnation_of(peer) for peer in self.ids}
         payload = found(founding_configuration(self.founders, named))
         for index, term in enumerate(terms, 1):
             kind = EntryKind.FOUND if index == 1 else EntryKind.BATCH
@@ -85,6 +86,9 @@ class Solo:
         if founders is not None:
             self.founders = dict(founders)
         self._start(snapshot, self.disk.view(tail, anchored=anchored))
+        for peer in self.ids if met and not terms else ():
+            if peer != node_id:
+                self.meet(peer)
 
     def _start(self, snapshot: SnapshotMark | None, log: DurableLog) -> None:
         self.raft = Raft(
@@ -162,6 +166,12 @@ class Solo:
 
     def hear(self, message: Message, incarnation: str | None = None) -> list[Message]:
         return self.step(Receive(message, incarnation or incarnation_of(message.sender)))
+
+    def meet(
+        self, peer: int, incarnation: str = "", founding_term: int | None = 0, cluster_id: str = ""
+    ) -> None:
+        """Hear a peer's hello; by default that of a founder with an empty log."""
+        self.step(PeerMet(peer, incarnation or incarnation_of(peer), founding_term, cluster_id))
 
     def tick(self, after_ms: float) -> list[Message]:
         """Let time pass in steps that are no pause."""

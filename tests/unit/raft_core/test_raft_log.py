@@ -31,7 +31,7 @@ from tests.unit.raft_core.disk import CLUSTER_ID, SESSION_KEY, Disk, found, inca
 
 CONFIGURATION = Configuration(
     CLUSTER_ID,
-    {1: Member("h:1", incarnation_of(1)), 2: Member("h:2", "")},
+    {1: Member("h:1", incarnation_of(1)), 2: Member("h:2", incarnation_of(2))},
     {3: Member("h:3", "")},
     (incarnation_of(9),),
 )
@@ -206,13 +206,13 @@ def test_a_configuration_survives_its_payload() -> None:
     assert CONFIGURATION.member(4) is None
 
 
-def test_a_founding_names_only_the_electors() -> None:
-    configuration = founding_configuration({3: "h:3", 1: "h:1", 2: "h:2"}, {2: incarnation_of(2)})
-    assert list(configuration.voters.items()) == [
-        (1, Member("h:1", "")),
-        (2, Member("h:2", incarnation_of(2))),
-        (3, Member("h:3", "")),
-    ]
+def test_a_founding_names_all_founders_in_their_order() -> None:
+    founders = {node_id: f"h:{node_id}" for node_id in (3, 1, 2)}
+    configuration = founding_configuration(
+        founders, {node_id: incarnation_of(node_id) for node_id in founders}
+    )
+    named = [(node_id, Member(f"h:{node_id}", incarnation_of(node_id))) for node_id in (1, 2, 3)]
+    assert list(configuration.voters.items()) == named
 
 
 PLAIN = CONFIGURATION.to_plain()
@@ -233,6 +233,14 @@ PLAIN = CONFIGURATION.to_plain()
         (
             {"voters": {"1": {"address": "h:1", "incarnation": "AB"}}},
             r"voters\.1\.incarnation must be 32 .* not 'AB'",
+        ),
+        (
+            {"voters": {"1": {"address": "h:1", "incarnation": ""}}},
+            r"voters\.1\.incarnation must be 32 .* not ''",
+        ),
+        (
+            {"learners": {"4": {"address": "h:4", "incarnation": "a" * 32}}},
+            r"learners\.4\.incarnation must be empty, not 'a",
         ),
         (
             {"voters": {str(n): {"address": "h", "incarnation": ""} for n in range(1, 70)}},
@@ -274,31 +282,27 @@ def test_majorities() -> None:
 # --- the history of configurations
 
 
-def test_a_configuration_is_proven_by_commit_or_by_a_later_one() -> None:
+def test_a_configuration_counts_until_the_next_or_its_truncation() -> None:
     history = ConfigurationHistory(None, [])
-    assert (history.latest, history.latest_index, history.proven(9)) == (None, 0, None)
-    one, two = CONFIGURATION.with_incarnation(2, "a" * 32), CONFIGURATION.with_incarnation(2, "b" * 32)
+    assert (history.latest, history.latest_index, history.before(9)) == (None, 0, None)
+    one, two = CONFIGURATION.with_learner(7, "h:7"), CONFIGURATION.with_learner(8, "h:8")
     history.append(1, CONFIGURATION)
-    assert history.proven(0) == CONFIGURATION
-    history.append(5, one)
-    assert (history.proven(4), history.proven(5)) == (CONFIGURATION, one)
-    assert history.needs_proof is True
+    assert history.before(0) is None
     history.append(8, one)
-    assert (history.proven(4), history.needs_proof) == (one, False)
+    assert (history.before(7), history.before(8)) == (CONFIGURATION, None)
     history.append(9, two)
-    assert [history.at(index) for index in (0, 1, 4, 5, 8, 9, 99)] == [
+    assert [history.at(index) for index in (0, 1, 7, 8, 9, 99)] == [
         None,
         CONFIGURATION,
         CONFIGURATION,
-        one,
         one,
         two,
         two,
     ]
     history.truncate(9)
     assert (history.latest, history.latest_index) == (one, 8)
-    history.compact(7)
-    assert (history.at(6), history.at(4)) == (one, None)
+    history.compact(9)
+    assert (history.at(8), history.at(7)) == (one, None)
     with pytest.raises(InvariantError, match="cannot follow"):
         history.append(8, two)
     history.install(20, two, keep_beyond=False)
@@ -308,7 +312,7 @@ def test_a_configuration_is_proven_by_commit_or_by_a_later_one() -> None:
 def test_an_unreadable_configuration_in_the_own_journal_stops_the_node() -> None:
     with pytest.raises(InvariantError, match="entry 4 of the own journal"):
         ConfigurationHistory(
-            SnapshotMark(3, 1, 0, CONFIGURATION), [Entry(4, 1, EntryKind.INCARNATION, 0, b"not json")]
+            SnapshotMark(3, 1, 0, CONFIGURATION), [Entry(4, 1, EntryKind.MEMBERS, 0, b"not json")]
         )
 
 

@@ -179,7 +179,7 @@ def test_a_lost_disk_is_replaced_and_the_new_one_counts(seed: int) -> None:
     world = cluster(seed)
     victim, other = others(world)
     lose_disk(world, victim)
-    flow(world, 1000)
+    flow(world, 1100)
     assert world.processes[victim].raft.status().last_index == 0
     assert world.processes[leader(world)].raft.status().refused == ((victim, world.incarnations[victim]),)
     make(world, ReplaceMember(victim), [1, 2, 3])
@@ -195,7 +195,7 @@ def test_a_replaced_node_that_comes_back_with_its_old_disk_stays_outside(seed: i
     world = cluster(seed)
     victim = others(world)[0]
     world.crash(victim)
-    world.run_for(50)
+    flow(world, 1100)
     old_disk, old = world.disks[victim], world.incarnations[victim]
     world.change(leader(world), ReplaceMember(victim))
     world.await_(lambda: world.processes[leader(world)].raft.status().configuration_committed)

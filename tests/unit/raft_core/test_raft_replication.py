@@ -182,7 +182,7 @@ def test_a_refusal_says_where_the_logs_can_be_equal(
         append(1, 1, 0, entry(2, 1)),
         append(2, 1, 2, entry(2, 1)),
         append(1, 1, 1, Entry(2, 1, EntryKind.FOUND, 0, b"{}")),
-        append(1, 1, 1, Entry(2, 1, EntryKind.INCARNATION, 0, b"{}")),
+        append(1, 1, 1, Entry(2, 1, EntryKind.MEMBERS, 0, b"{}")),
         append(1, 0, 0, entry(1, 1)),
     ],
 )
@@ -534,7 +534,7 @@ def test_proposals_are_refused_with_the_reason() -> None:
     solo = leader(options=Options(entry_bytes_max=100, backlog_bytes_max=300))
     with pytest.raises(ProposalError, match="101 bytes; entry_bytes_max is 100"):
         solo.raft.propose(EntryKind.BATCH, bytes(101), 0)
-    for kind in (EntryKind.NOOP, EntryKind.FOUND, EntryKind.INCARNATION, EntryKind.MEMBERS):
+    for kind in (EntryKind.NOOP, EntryKind.FOUND, EntryKind.MEMBERS):
         with pytest.raises(ProposalError, match=kind.name):
             solo.raft.propose(kind, b"", 0)
     for _ in range(2):

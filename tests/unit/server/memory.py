@@ -96,7 +96,8 @@ class MemoryClient:
         self._node = node
         self.transport = MemoryTransport(host)
         self.connection = node.frontend.new_connection()
-        self.connection.connection_made(self.transport)
+        self.stream = self.connection.stream
+        self.stream.connection_made(self.transport)
         self._unread = b""
 
     def has_ended(self) -> bool:
@@ -113,13 +114,13 @@ class MemoryClient:
 
     def send(self, *frames: bytes, turn: bool = True) -> None:
         """Let frames arrive in one piece, and end the turn."""
-        self.connection.data_received(b"".join(frames))
+        self.stream.data_received(b"".join(frames))
         if turn:
             self._node.turn()
 
     def vanish(self) -> None:
         """Let the connection break."""
-        self.connection.connection_lost(None)
+        self.stream.connection_lost(None)
 
     def received(self) -> bytes:
         """Take everything that arrived since the last time, as bytes."""

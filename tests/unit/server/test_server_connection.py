@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from quorum.server.lookups import LOOKUPS
-from quorum.server.reads import ANSWERS
-from quorum.wire.protocol import OPERATIONS, ErrorCode, OpCode, Treatment
+from quorum.core.codes import SESSION_EXPIRED
+from quorum.server.operations import ANSWERS
+from quorum.wire.operations import OPERATIONS, Treatment
+from quorum.wire.protocol import OpCode
 from quorum.wire.replies import decode_multi, decode_path_stat
 from quorum.wire.requests import PING_FRAME, encode_command, encode_connect
 from tests.unit.server.frames import (
@@ -216,7 +217,7 @@ def test_requests_after_a_pending_close_session_are_ignored() -> None:
 # -- what is refused --
 
 
-REFUSED = [op for op, treatment in OPERATIONS.items() if treatment is Treatment.REFUSED]
+REFUSED = [op for op, row in OPERATIONS.items() if row.treatment is Treatment.REFUSED]
 
 
 @pytest.mark.parametrize("op", [*REFUSED, 999, -7, 0])
@@ -230,9 +231,7 @@ def test_an_operation_that_is_not_served_is_unimplemented_and_ends_the_connectio
 
 
 def test_every_read_of_the_table_has_an_answer() -> None:
-    reads = {op for op, treatment in OPERATIONS.items() if treatment is Treatment.READ}
-    assert set(ANSWERS) | set(LOOKUPS) == reads
-    assert not set(ANSWERS) & set(LOOKUPS)
+    assert set(ANSWERS) == {op for op, row in OPERATIONS.items() if row.treatment is Treatment.READ}
 
 
 def test_a_refusal_waits_for_its_turn() -> None:
@@ -356,7 +355,7 @@ def test_a_frame_of_exactly_the_limit_is_taken() -> None:
 def test_an_expired_session_loses_its_connection_after_what_was_queued() -> None:
     node = MemoryNode()
     client = node.greeted()
-    client.connection.enqueue(struct.pack(">iiqi", 16, 1, 2, 0))
+    client.stream.queue(struct.pack(">iiqi", 16, 1, 2, 0))
     node.replica.expire(client.connection.session_id)
     assert xids(client.replies()) == [1]
     assert client.has_ended()
@@ -414,7 +413,7 @@ def test_behind_the_end_of_a_connection_no_reply_overtakes_a_read_that_is_not_an
     client.send(create(1, "/a"), read(2, EXISTS, "/a"), create(3, "/b"))
     node.replica.expire(client.connection.session_id, ends_turn=False)
     node.replica.release()
-    assert [(reply.xid, reply.err) for reply in client.replies()] == [(1, ErrorCode.SESSION_EXPIRED)]
+    assert [(reply.xid, reply.err) for reply in client.replies()] == [(1, SESSION_EXPIRED)]
     assert client.has_ended()
 
 

@@ -10,9 +10,9 @@ from quorum.core.acl import ACL_ENTRIES_MAX
 from quorum.core.paths import PATH_BYTES_MAX, PATH_SEGMENTS_MAX, SEQUENCE_BYTES_MAX
 from quorum.wire.jute import INT, LONG, strings_bytes
 from quorum.wire.lookups import encode_looked_at, encode_multi_read, encode_watch_request
+from quorum.wire.operations import MULTI_ITEMS_MAX
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import (
-    MULTI_ITEMS_MAX,
     PING_FRAME,
     REQUEST_HEAD,
     SetWatches,
@@ -97,9 +97,9 @@ def test_reading_pauses_while_the_node_is_saturated() -> None:
 def test_a_peer_that_does_not_read_is_not_read_until_it_does() -> None:
     node = MemoryNode()
     client = node.greeted()
-    client.connection.pause_writing()
+    client.stream.pause_writing()
     assert client.is_paused()
-    client.connection.resume_writing()
+    client.stream.resume_writing()
     assert not client.is_paused()
 
 
@@ -115,11 +115,11 @@ def test_a_peer_that_reads_slowly_is_heard_and_one_that_does_not_read_is_not() -
         node.frontend.tick(node.frontend.now_ms())
         return client.connection.session_id in sessions.take_report(10, 0.0, 0.0)
 
-    client.connection.pause_writing()
+    client.stream.pause_writing()
     assert [heard(each) for each in (900_000, 900_000, 899_000, 899_000, 950_000)] == [
         *(False, False, True, False, False)
     ]
-    client.connection.resume_writing()
+    client.stream.resume_writing()
     assert client.connection.session_id in sessions.take_report(10, 0.0, 0.0)
     assert not heard(0)
 
@@ -132,10 +132,10 @@ def test_large_answers_leave_in_portions_and_a_full_peer_is_not_answered_further
     client.send(*(read(number, GET_DATA, "/big") for number in range(1, 11)), turn=False)
     first = client.replies()
     assert xids(first) == [1, 2, 3]
-    client.connection.pause_writing()
+    client.stream.pause_writing()
     node.turn()
     assert client.replies() == []
-    client.connection.resume_writing()
+    client.stream.resume_writing()
     node.turn()
     assert xids(client.replies()) == list(range(4, 11))
     assert not client.is_paused()
@@ -144,9 +144,9 @@ def test_large_answers_leave_in_portions_and_a_full_peer_is_not_answered_further
 def test_a_peer_that_lets_too_much_pile_up_is_dropped() -> None:
     node = MemoryNode(outbound_bytes_max=100_000)
     watcher, writer = node.greeted(), node.greeted()
-    watcher.connection.pause_writing()
+    watcher.stream.pause_writing()
     watcher.transport.unsent_bytes = 100_001
-    watcher.connection.enqueue(b"event")
+    watcher.stream.queue(b"event")
     node.frontend.end_of_turn()
     assert watcher.transport.aborted
     assert node.frontend.counters.overflows == 1
@@ -180,10 +180,10 @@ def test_large_answers_that_waited_leave_in_portions() -> None:
     client.send(create(12, "/b"), turn=False)
     assert xids(client.replies()) == [1, 2, 3, 4]
     assert len(runs_of(node)) == 2, "no write goes to the log before they are answered"
-    client.connection.pause_writing()
+    client.stream.pause_writing()
     node.turn()
     assert client.replies() == [], "the peer does not read"
-    client.connection.resume_writing()
+    client.stream.resume_writing()
     node.turn()
     assert xids(client.replies()) == list(range(5, 13))
     assert not client.is_paused()
@@ -494,8 +494,8 @@ def test_a_connection_asks_for_one_turn_at_a_time() -> None:
     client.received()
     client.send(*(read(number, GET_DATA, "/big") for number in range(1, 7)), turn=False)
     for _ in range(3):
-        client.connection.pause_writing()
-        client.connection.resume_writing()
+        client.stream.pause_writing()
+        client.stream.resume_writing()
     steps = 0
     while node.step():
         steps += 1

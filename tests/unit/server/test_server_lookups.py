@@ -10,15 +10,13 @@ from quorum.server.lookups import MULTI_READ_BYTES_MAX
 from quorum.wire.jute import JuteReader
 from quorum.wire.lookups import (
     MULTI_READ_READS_MAX,
-    SetWatches2,
     encode_looked_at,
     encode_multi_read,
-    encode_set_watches2,
     encode_watch_request,
     encode_who_am_i,
 )
 from quorum.wire.protocol import OpCode
-from quorum.wire.requests import encode_auth, encode_command, encode_read
+from quorum.wire.requests import SetWatches, encode_auth, encode_command, encode_read, encode_set_watches2
 from tests.unit.server.memory import MemoryClient, MemoryNode, Reply
 
 BOB = "bob:ikIaKsbtGweaHnb/jKn7OHqbunM="
@@ -299,9 +297,9 @@ def test_a_watch_beyond_the_limit_is_refused_and_a_gone_client_leaves_none() -> 
     frames = [add_watch(1, "/a", 0), add_watch(2, "/b", 0), add_watch(3, "/b", 1), add_watch(4, "/c", 1)]
     assert errors(ask(client, *frames)) == [0, QUOTA, 0, QUOTA]
     returning = node.greeted()
-    assert told(ask(returning, encode_set_watches2(SetWatches2(0, [], [], [], ["/a"], ["/b"])))) == [-8]
+    assert told(ask(returning, encode_set_watches2(SetWatches(0, [], [], [], ["/a"], ["/b"])))) == [-8]
     greedy = node.greeted()
-    assert ask(greedy, encode_set_watches2(SetWatches2(0, [], [], [], ["/a", "/b"], []))) == []
+    assert ask(greedy, encode_set_watches2(SetWatches(0, [], [], [], ["/a", "/b"], []))) == []
     assert greedy.has_ended(), "a persistent watch counts as two, however it was left"
     returning.vanish()
     greedy.vanish()
@@ -314,7 +312,7 @@ def test_set_watches2_arms_persistent_watches_whatever_was_missed() -> None:
     node = MemoryNode()
     writer, watcher = node.greeted(), node.greeted()
     ask(writer, create(1, "/a"))
-    request = SetWatches2(0, ["/a", "/gone"], ["/a", "/none"], ["/a"], ["/a"], ["/r"])
+    request = SetWatches(0, ["/a", "/gone"], ["/a", "/none"], ["/a"], ["/a"], ["/r"])
     missed = ask(watcher, encode_set_watches2(request))
     assert told(missed) == [(3, "/a"), (2, "/gone"), (1, "/a"), (4, "/a"), -8]
     writer.send(encode_command(2, [5, "/a", b"", -1]), create(3, "/r"), create(4, "/r/x"), create(5, "/none"))

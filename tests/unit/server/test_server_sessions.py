@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorum.server.sessions import REPEAT_AFTER_MS, SessionTracker
+from quorum.core.session_tracker import REPEAT_AFTER_MS, SessionTracker
 
 
 def leader(*timeouts_ms: tuple[int, int], now_ms: float = 0.0) -> SessionTracker:

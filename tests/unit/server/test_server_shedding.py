@@ -25,9 +25,7 @@ def test_the_connection_with_the_most_unfinished_bytes_goes() -> None:
     small.send(unfinished(20 * KIB))
     for _ in range(5):
         fat.send(
-            bytes(10 * KIB)
-            if node.frontend.shedder.received.held.get(fat.connection)
-            else unfinished(10 * KIB)
+            bytes(10 * KIB) if node.frontend.shedder.received.held.get(fat.stream) else unfinished(10 * KIB)
         )
     last.send(unfinished(30 * KIB))
     assert not fat.has_ended()

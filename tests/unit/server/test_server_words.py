@@ -363,15 +363,16 @@ def test_an_answer_waits_for_its_reader_and_a_reader_that_stops_is_dropped() -> 
     slow, stopped = node.client(), node.client()
     for asker in (slow, stopped):
         asker.send(b"wchp", turn=False)
-        asker.connection.pause_writing()
+        asker.stream.pause_writing()
     node.turn()
     text = slow.received()
     assert len(text) < 2 * SLICE_BYTES_MAX
     while not slow.has_ended():
         node.advance(4000)
-        slow.connection.resume_writing()
+        slow.stream.resume_writing()
         node.step()
-        slow.connection.pause_writing()
+        node.step()
+        slow.stream.pause_writing()
         text += slow.received()
     assert node.time_ms > 1_000_000.0 + 5000, "whoever reads may take longer"
     assert not slow.was_dropped()
@@ -399,8 +400,8 @@ def test_a_slow_disk_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     for asker, word in zip(askers, (b"dirs", b"conf", b"dirs"), strict=True):
         asker.send(word)
         assert asker.received() == b""
-        assert asker.connection.eof_received(), "netcat ends its side and reads"
-    assert not client.connection.eof_received()
+        assert asker.stream.eof_received(), "netcat ends its side and reads"
+    assert not client.stream.eof_received()
     client.send(encode_read(7, 4, "/", False))
     assert [reply.xid for reply in client.replies()] == [7]
     askers[2].vanish()

@@ -8,21 +8,19 @@ from hypothesis import strategies as st
 
 from quorum.wire.errors import WireError
 from quorum.wire.lookups import (
-    SetWatches2,
     WatchRequest,
     decode_looked_at,
     decode_multi_read,
     decode_prefix,
-    decode_set_watches2,
     decode_watch_request,
     encode_looked_at,
     encode_multi_read,
-    encode_set_watches2,
     encode_watch_request,
     encode_who_am_i,
 )
+from quorum.wire.operations import decode_command
 from quorum.wire.protocol import OpCode
-from quorum.wire.requests import decode_command, encode_command
+from quorum.wire.requests import SetWatches, decode_set_watches2, encode_command, encode_set_watches2
 
 HEAD_BYTES = 12
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -49,7 +47,7 @@ def test_a_null_prefix_is_an_empty_one_and_who_am_i_has_no_body() -> None:
 
 @given(st.integers(-(2**63), 2**63 - 1), st.tuples(lists, lists, lists, lists, lists))
 def test_set_watches2_survives_the_wire(zxid: int, paths: tuple[list[str], ...]) -> None:
-    request = SetWatches2(zxid, *paths)
+    request = SetWatches(zxid, *paths)
     frame = encode_set_watches2(request)
     assert frame[4:12] == b"\xff\xff\xff\xf8\0\0\0\x69"
     assert decode_set_watches2(frame, HEAD_BYTES, len(frame)) == request

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from quorum.wire import lookups, replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
+from quorum.wire.operations import OPERATIONS, Treatment, decode_command
 from tests.conformance.differential import wire as independent
 from tests.conformance.differential.wire import Op, Request
 from tests.fuzz.decoders import DECODERS, DecoderTarget, outcome
@@ -42,7 +43,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
 }
 OPEN_ACL = [(31, "world", "anyone")]
 LONE = [op for op, shape in independent.SHAPES.items() if "M" not in shape]
-WRITES = [op for op in LONE if op in requests.COMMAND_DECODERS]
+WRITES = [op for op in LONE if op in OPERATIONS and OPERATIONS[op].treatment is Treatment.WRITE]
 #: creates of a multi whose flags say what they are
 PLAIN_PARTS = [Op.CREATE, Op.CREATE2, Op.DELETE, Op.SET_DATA, Op.CHECK]
 
@@ -70,7 +71,7 @@ def command_of(request: Request) -> list[Any]:
 def test_writes_are_read_and_written_as_the_other_encoder_does(request: Request) -> None:
     frame = independent.request_frame(XID, request)
     command = command_of(request)
-    assert requests.decode_command(request.op, frame, HEAD_BYTES, len(frame)) == command
+    assert decode_command(request.op, frame, HEAD_BYTES, len(frame)) == command
     assert requests.encode_command(XID, command) == frame
 
 
@@ -78,7 +79,7 @@ def test_writes_are_read_and_written_as_the_other_encoder_does(request: Request)
 def test_multis_are_read_and_written_as_the_other_encoder_does(parts: list[Request]) -> None:
     frame = independent.request_frame(XID, Request(Op.MULTI, (parts,)))
     command = [int(Op.MULTI), [command_of(part) for part in parts]]
-    assert requests.decode_command(Op.MULTI, frame, HEAD_BYTES, len(frame)) == command
+    assert decode_command(Op.MULTI, frame, HEAD_BYTES, len(frame)) == command
     assert requests.encode_command(XID, command) == frame
 
 
@@ -107,13 +108,13 @@ OTHERS: dict[int, tuple[Callable[..., Any], Callable[[Any], Any], Callable[[Requ
     },
     Op.SET_WATCHES: (
         requests.decode_set_watches,
-        tuple,
+        lambda args: requests.SetWatches(*args),
         lambda each: requests.encode_set_watches(requests.SetWatches(*each.args), XID),
     ),
     Op.SET_WATCHES2: (
-        lookups.decode_set_watches2,
-        tuple,
-        lambda each: lookups.encode_set_watches2(lookups.SetWatches2(*each.args), XID),
+        requests.decode_set_watches2,
+        lambda args: requests.SetWatches(*args),
+        lambda each: requests.encode_set_watches2(requests.SetWatches(*each.args), XID),
     ),
 }
 
@@ -295,4 +296,4 @@ def test_a_vector_that_claims_two_billion_elements_is_refused_by_name() -> None:
     with pytest.raises(WireError, match=r"dataWatches.* a count from -1 to 0 was"):
         requests.decode_set_watches(body, 0, len(body))
     with pytest.raises(WireError, match=r"acl.* a count from -1 to 0 was"):
-        requests.decode_command(1, pack(">i", 0) * 2 + pack(">i", HUGE), 0, 12)
+        decode_command(1, pack(">i", 0) * 2 + pack(">i", HUGE), 0, 12)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorum.errors import CODES
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat, unpack_stat
-from quorum.wire.protocol import ErrorCode, EventType, KeeperState
+from quorum.wire.protocol import EventType, KeeperState
 from quorum.wire.replies import (
     REFUSED_SESSION,
     ConnectResponse,
@@ -186,8 +185,3 @@ def test_the_answer_to_a_handshake_survives_the_wire(read_only: bool | None) -> 
 
 def test_a_refused_session_is_all_zeros() -> None:
     assert body_of(encode_connect_response(REFUSED_SESSION)) == bytes(16) + struct.pack(">i", 16) + bytes(16)
-
-
-def test_the_names_of_the_codes_are_those_of_the_one_table() -> None:
-    named = {code.value: code.name.replace("_", "") for code in ErrorCode}
-    assert named == {code: row.name for code, row in CODES.items()}

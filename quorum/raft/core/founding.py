@@ -1,0 +1,47 @@
+"""A cluster is founded once: by all of its founders, each with an empty log.
+
+Decides whom a founder waits for, and whether two founders mean the same founding. Does not know elections,
+which ask. Soft state only: what peers proved in their hellos.
+
+Each founding names the incarnations of all founders. Who votes in one has heard from every founder, since its
+own disk was formatted, that its log is empty. So beside a founding that was committed there is none, as long
+as one founder that holds it kept its disk: a founder with a new disk that the others need for a majority
+cannot get the word of that one (docs/consensus.md).
+"""
+
+from quorum.raft.core.messages import PeerMet, Role
+from quorum.raft.core.node import Node
+
+
+def meet(node: Node, met: PeerMet) -> None:
+    """Note what a hello says; the own log is empty."""
+    node.clusters.pop(met.node_id, None)
+    if met.cluster_id:
+        node.clusters[met.node_id] = met.cluster_id
+    known = dict(node.founding)
+    node.founding.pop(met.node_id, None)
+    if met.founding_term is not None and met.node_id in node.identity.founders:
+        node.founding[met.node_id] = met.incarnation
+        is_new = known.get(met.node_id) != met.incarnation
+        if is_new and 0 < met.founding_term >= node.term and not node.voted_for:
+            # The own disk may be a new one: the one before it may have voted in any term up to that one.
+            node.become_follower(met.founding_term + 1, 0, f"node {met.node_id} founds in an older term")
+    if node.founding != known and node.role is not Role.FOLLOWER:
+        node.become_follower(node.term, 0, f"node {met.node_id} is another founder than before")
+
+
+def may_found(node: Node) -> bool:
+    """Return whether this node, with an empty log, may campaign and vote for a founding."""
+    return not node.clusters and not missing_founders(node)
+
+
+def missing_founders(node: Node) -> tuple[int, ...]:
+    """Return the founders that this node has to hear of before it may found, ascending ids."""
+    return tuple(sorted(founder for founder in node.identity.founders if founder not in node.founding))
+
+
+def founders_of(node: Node) -> tuple[str, ...]:
+    """Return what a request for votes says of the founders: nothing once the log is not empty."""
+    if node.log.last_index > 0:
+        return ()
+    return tuple(incarnation for _, incarnation in sorted(node.founding.items()))
