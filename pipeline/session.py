@@ -3,7 +3,6 @@
 Decides what Spark must be started with so that Python sources work: the workers run this Python, nothing
 listens beyond loopback, the web interface is off, and the terminal shows only what log4j2.properties lets
 through.
-Source: pipeline, "Facts of the Python data source API".
 """
 
 from __future__ import annotations

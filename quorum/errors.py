@@ -6,7 +6,7 @@ is, whether it is *definite* (the operation has had no effect and never will) an
 indefinite. Errors that a person sees also name a remedy. Foreign exceptions are mapped to this hierarchy at
 the edge, once.
 
-Source: KeeperException.Code of ZooKeeper 3.9; definite and indefinite errors as in maelstrom.
+Source: KeeperException.Code of ZooKeeper 3.9.
 """
 
 from __future__ import annotations

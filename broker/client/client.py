@@ -3,7 +3,7 @@
 Decides where a request goes and when it is sent again: only after an answer, or a failure to connect, that
 says it had no effect, and only until the deadline of the call. What may have had an effect is never repeated;
 its outcome is NETWORK_EXCEPTION or the broker's own code, and is the caller's to look up.
-Source: Kafka's protocol guide; style design, "Errors".
+Source: Kafka's protocol guide.
 """
 
 from __future__ import annotations

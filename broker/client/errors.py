@@ -1,7 +1,7 @@
 """What a request to a broker can fail with, each definite or indefinite.
 
 A lost connection is raised by the connection itself (`BrokerConnectionLostError`, indefinite).
-Source: style design, "Errors"; Kafka's error codes.
+Source: Kafka's error codes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Layers, the later ones win: the defaults below, broker.toml, the environment (QUORATE_BROKER_<SECTION>_<KEY>),
 flags. The result is frozen. Every problem is reported in one error that names section.key, the value and the
 remedy. What a key does is decided where it is used; nothing here opens a socket or a data directory.
-Source: control-plane design, "Broker"; the names are Kafka's with `_` for `.`; deploy/broker.toml shows all.
+Source: the names are Kafka's with `_` for `.`; deploy/broker.toml shows all.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Followers read to the end of the leader's log, consumers to the high watermark, from followers, too. Pure
 functions over a role and a view of the log; they change nothing.
-Source: control-plane design, "Leader and follower", "Reads"; KIP-101, KIP-107, KIP-320, KIP-392, KIP-516.
+Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-101, KIP-107, KIP-320, KIP-392,
+KIP-516.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a replica's machine wants done, as values; who steps it carries them out in their order.
 
-Source: control-plane design, "Leader and follower", "ISR".
+Source: docs/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One of the two may be damaged: a checksum tells, and the other one takes its pla
 
 An incarnation is drawn once, when an empty directory is formatted. The controller judges memberships of
 in-sync replicas by it: a broker whose disk was emptied or swapped has none.
-Source: control-plane design, "Registration"; KIP-78; Kafka's meta.properties.
+Source: ARCHITECTURE.md, "Life of a broker failure"; KIP-78; Kafka's meta.properties.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Patterns are RE2's, which match in linear time whatever a client sends. What all groups subscribe to is read
 when topics change; what a member brings besides is looked up once, and only what exists. Reads; decides
 nothing.
-Source: KIP-848 (SubscribedTopicRegex), KIP-1043; control-plane design, "Coordinator".
+Source: KIP-848 (SubscribedTopicRegex), KIP-1043; ARCHITECTURE.md, "Life of a consumer group".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a broker shows on its HTTP port: health, metrics, status.
 
 Reads only; decides nothing and keeps nothing.
-Source: issue of brokers, "A broker's admin port"; Prometheus naming conventions.
+Source: Prometheus naming conventions.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ generation which is over (77) is made again with the new one, after the pause of
 that leaves partitions behind for which another replica is not in sync yet. A controller that is gone is
 waited for; a quorum that is gone only for QUORUM_PATIENCE_S, as it may be stopping, too. Where nothing of
 this helps in time, the broker stops uncleanly: then the controller finds out by the end of its session.
-Source: control-plane design, "Controlled shutdown"; KIP-380; Kafka's controlled.shutdown.* (3.9).
+Source: ARCHITECTURE.md, "Life of a broker failure"; KIP-380; Kafka's controlled.shutdown.* (3.9).
 """
 
 from __future__ import annotations

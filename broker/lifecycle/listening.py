@@ -2,7 +2,7 @@
 
 Decides when each begins to serve. All are bound at once, so that their ports are known. HTTP is served at
 once, brokers once there is something to answer with, clients from the first UpdateMetadata on.
-Source: control-plane design, "Broker"; fact: librdkafka fails its queue on UNKNOWN_TOPIC_OR_PARTITION.
+Source: fact: librdkafka fails its queue on UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations

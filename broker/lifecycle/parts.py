@@ -1,7 +1,6 @@
 """The parts of one broker that live from its first session to its stop.
 
 Hard state is the data directory; all else is soft.
-Source: control-plane design, "Broker" (Start-up).
 """
 
 from __future__ import annotations

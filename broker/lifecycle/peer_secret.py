@@ -4,7 +4,6 @@ A broker with another secret would be a stranger to all others. The first broker
 quorum, by which a secret is recognized and from which neither it nor any key follows (quorum.metadata.trust).
 A broker whose secrets do not match refuses to start. Where a secret file holds several
 (controller.wire.scram says how one is rotated), any may match, and the first one becomes the check value.
-Source: control-plane design, "Broker", "Trust".
 """
 
 from __future__ import annotations

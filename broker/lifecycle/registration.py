@@ -2,7 +2,7 @@
 
 Decides what the two listeners advertise. The generation is the czxid of the
 registration and no part of it.
-Source: control-plane design, "Registration"; seeds [1.1], [1.2].
+Source: ARCHITECTURE.md, "Life of a broker failure"; docs/requirements.md, [1.1], [1.2].
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The ports are bound before the brokers start and stay theirs when a broker is started again; the files are
 in a temporary folder that is removed at the end. Sessions are short, so that a broker that was killed
 counts as dead within about a second. Nothing global is patched.
-Source: issue of brokers, "In tests of other projects"; quorum.local for the quorum below.
+Source: quorum.local for the quorum below.
 """
 
 from __future__ import annotations

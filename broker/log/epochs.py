@@ -4,7 +4,7 @@ An entry (epoch, first offset of its first batch) goes in with that batch and ou
 are a function of the log's content. The file beside the log only spares a start the reading of segments
 that are durable. A new leader's epoch is kept in memory until its first batch: ten thousand new leaders
 write no file.
-Source: KIP-101, KIP-279; Kafka's LeaderEpochFileCache (3.9); control-plane design, "Log".
+Source: KIP-101, KIP-279; Kafka's LeaderEpochFileCache (3.9); ARCHITECTURE.md, "Life of a record".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Errors of a log carry Kafka's code, so that the edge answers without a second table. A LogStorageError is
 the disk's: the broker stops then, because what it has acknowledged may not be there. Damage that a read meets
 costs its replica alone.
-Source: controller.wire.codes; control-plane design, "Log".
+Source: controller.wire.codes; ARCHITECTURE.md, "Life of a record".
 """
 
 from __future__ import annotations

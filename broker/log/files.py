@@ -3,7 +3,7 @@
 Every error of the operating system leaves here as LogStorageError. A file that was replaced is durable on
 return: written aside, fsynced, renamed. The pool is used by the loop's thread alone, and reads what is in the
 page cache; `read_file`, `read_range` and the functions that write work in any thread, and wait for the disk.
-Source: control-plane design, "Log" (LRU of open files).
+Source: ARCHITECTURE.md, "Life of a record".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ nothing of other segments.
 
 Reading waits for the disk and keeps nothing, so any thread may read; with `wait=False`, which is for the
 loop's thread alone, it raises NotCachedError instead.
-Source: Kafka's LogSegment (3.9); control-plane design, "Log".
+Source: Kafka's LogSegment (3.9); ARCHITECTURE.md, "Life of a record".
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The two clocks: one for lags and deadlines inside this process, one for the timestamps of records.
-
-Source: style design, "Shape" (time comes in as an argument, from here).
-"""
+"""The two clocks: one for lags and deadlines inside this process, one for the timestamps of records."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Requests that come before a registration wait: only its generation tells a reque
 a former life. At the end of a quorum session this broker steps down everywhere. Each request passes the gate
 first, and again whenever it has given way to others. What a decision means for a replica its machine says;
 here it is carried out. What a request does not name stays as it is.
-Source: control-plane design, "Broker" (Registration), "Control requests"; KIP-380, KIP-516, KIP-570.
+Source: ARCHITECTURE.md, "Life of a broker failure", "Life of a controller"; KIP-380, KIP-516, KIP-570.
 """
 
 from __future__ import annotations

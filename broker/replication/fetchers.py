@@ -3,7 +3,7 @@
 One request is in flight per leader; the leader holds it while there is nothing new, briefly at first and then
 longer. A leader that cannot be reached is tried again after growing pauses. A task ends when it follows
 nothing any more. Soft state.
-Source: control-plane design, "Leader and follower"; Kafka's ReplicaFetcherThread.
+Source: docs/guarantees.md, "Leaders and in-sync replicas"; Kafka's ReplicaFetcherThread.
 """
 
 from __future__ import annotations

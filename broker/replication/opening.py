@@ -2,7 +2,7 @@
 
 A log that an ISR counts on and that was, or may have been, in the directory is made again, empty and
 shortened. Nothing is led or followed yet; what the states say is remembered, but does not count as applied.
-Source: control-plane design, "Start-up"; seed [0.E].
+Source: docs/requirements.md, [0.E].
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Error codes are Kafka's. Offsets named `…_end_offset` and `high_watermark` are exclusive; -1 is "unknown" or
 "none", as on the wire.
-Source: control-plane design, "Broker"; Kafka's Fetch, Produce, ListOffsets and OffsetForLeaderEpoch.
+Source: Kafka's Fetch, Produce, ListOffsets and OffsetForLeaderEpoch.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ comes behind one that waits, waits as well. Leadership, min.insync.replicas (19)
 in the turn of the append; the ISR again when the high watermark has passed (20). A leader that steps down
 answers 6 for what it has not committed and for what still waits for its turn; the former may be lost or may
 survive, so the producer repeats it. Knows no connection.
-Source: control-plane design, "Produce"; Kafka's ReplicaManager.appendRecords.
+Source: docs/guarantees.md, "Producers: what an acknowledgement means"; Kafka's ReplicaManager.appendRecords.
 """
 
 from __future__ import annotations

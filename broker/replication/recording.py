@@ -1,7 +1,6 @@
 """A replica's machine whose steps are recorded; tests/support/replaying.py plays them again.
 
 What a step saw of the log is recorded with it, so that a replay needs no log.
-Source: issue "Make the control plane steppable" (recorded inputs).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Finds the replica for a request, or the error that says why not. Knows the log directory and creates, deletes
 and sets aside logs there. The replicas' logs are hard state, the rest is soft.
-Source: control-plane design, "Leader and follower", "Start-up", "init_leaders / topics".
+Source: ARCHITECTURE.md, "Life of a controller"; docs/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

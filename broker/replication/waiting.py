@@ -4,7 +4,7 @@ A produce waits on several partitions and ends when each has an answer, or at it
 a partition that it reads has changed, or at its deadline; a deletion looks again when a replica may have
 followed. Each kind is bounded in number by `WAITING_MAX`: a request beyond that does not wait. Soft state: a
 broker that stops answers none of them.
-Source: style design, "Errors, logs, limits"; Kafka's purgatories (DelayedProduce, DelayedFetch).
+Source: Kafka's purgatories (DelayedProduce, DelayedFetch).
 """
 
 from __future__ import annotations

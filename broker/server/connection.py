@@ -4,7 +4,7 @@ Decides when a request begins. Requests of a connection run one after the other,
 requests that follow each other run at once, each beginning after the one before it, so that a producer with
 several requests in flight waits for replication once. Reading pauses while enough requests wait or the peer
 does not take its responses. What a request does is decided by its handler. Soft state only.
-Source: control-plane design, "API versions"; kafka.network.Processor (one request of a channel at a time).
+Source: kafka.network.Processor (one request of a channel at a time).
 """
 
 from __future__ import annotations

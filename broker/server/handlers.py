@@ -1,7 +1,6 @@
 """The way from a request's frame to the body of its response.
 
 Which requests there are is decided in broker.server.table.
-Source: control-plane design, "API versions".
 """
 
 from __future__ import annotations

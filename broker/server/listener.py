@@ -3,7 +3,6 @@
 Decides how many connections there may be: at most half of the files that this process may open for clients, a
 quarter for brokers; the others are for logs. Who goes when there are more is decided by the shedder. What is
 served comes from outside; one connection knows nothing of the others. Soft state only.
-Source: control-plane design, "Broker" (limits).
 """
 
 from __future__ import annotations

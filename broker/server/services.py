@@ -1,6 +1,6 @@
 """The parts of one broker, as the handlers of requests use them.
 
-Source: architecture design, "Code map".
+Source: ARCHITECTURE.md, "Code map".
 """
 
 from __future__ import annotations

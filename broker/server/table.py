@@ -6,7 +6,7 @@ Kafka 4. What a request does is decided by its handler.
 
 A frame's largest size is that of what such a request carries: only Produce carries records. The setting
 limits.frame_bytes_max bounds all of them.
-Source: control-plane design, "API versions"; Kafka's protocol guide.
+Source: Kafka's protocol guide.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Hard state is /latest_producer_id_block. A block that was taken and not used up is lost with the process,
 which costs numbers only; so is one whose taking lost the connection. Nobody has an id above all blocks.
-Source: control-plane design, "Paths and values"; kafka.zk.ProducerIdBlockZNode (Kafka 3.9).
+Source: kafka.zk.ProducerIdBlockZNode (Kafka 3.9).
 """
 
 from __future__ import annotations

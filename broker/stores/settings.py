@@ -3,7 +3,7 @@
 Decides nothing about a value (quorum.metadata does), nor what a setting does. Soft state: {topic or broker:
 overrides}, read as a whole after every connection and one by one after an event. A change goes through the
 znode's version, so two that change different settings at once both take effect.
-Source: control-plane design, "Paths and values" (/config); Kafka's dynamic broker configuration, KIP-226.
+Source: Kafka's dynamic broker configuration, KIP-226.
 """
 
 from __future__ import annotations

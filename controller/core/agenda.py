@@ -2,7 +2,7 @@
 
 Events only mark a step of the pass; marks of the same step are one. A pass that was broken off marks all, and
 the next one waits; one that left something unsettled is repeated. Both pauses double each time.
-Source: control-plane design, "Controller" (cache, passes).
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

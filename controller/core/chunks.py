@@ -1,7 +1,4 @@
-"""Cuts many writes into multis that the quorum takes, by number and bytes.
-
-Source: performance design (batching).
-"""
+"""Cuts many writes into multis that the quorum takes, by number and bytes."""
 
 from __future__ import annotations
 

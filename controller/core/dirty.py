@@ -3,7 +3,7 @@
 Events of one recursive watch come in; what they concern comes out once, however many there were. A write of
 the controller itself causes an event too, which arrives before the reply to the write: counting the events
 of a state tells that one from the write of somebody else, whose event makes two.
-Source: control-plane design, "Controller" (cache).
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Values only. An effect with an id is answered by one input with the same id; the others need no answer. The
 shell carries effects out in their order, as far as it begins them; writes are pipelined on one session.
-Source: issue "Make the control plane steppable"; control-plane design, "Controller".
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What is not needed is refused by Kafka's codes, before anything is decided; the outcome is what the model has
 afterwards.
-Source: KIP-460 (ElectLeaders); kafka.controller.KafkaController (3.9); control-plane design, "Preferred
-leaders".
+Source: KIP-460 (ElectLeaders); kafka.controller.KafkaController (3.9); ARCHITECTURE.md, "Life of a
+controller".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What happens to the controller's machine: inputs, each a value that can be recorded and replayed.
 
-Source: issue "Make the control plane steppable"; control-plane design, "Controller".
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One machine is one term of office. Events only mark what is due; the machine the
 other (passes.py). A pass is a generator: where it reads or writes, the machine emits the effects and resumes
 it with the inputs that answer them. So the same inputs at the same times give the same effects, whoever
 carries them out: the shell in `controller.runtime`, or a simulation.
-Source: issue "Make the control plane steppable"; control-plane design, "Controller".
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

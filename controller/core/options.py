@@ -1,7 +1,6 @@
 """What the controller is configured with, and what it says about itself.
 
-Source: control-plane design, "Broker" (broker.toml), "Channel"; issue "Brokers and their controller"
-(status).
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

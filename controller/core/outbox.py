@@ -4,7 +4,8 @@ Names partitions only; what is said about them is taken from the model when a re
 that was slow gets the present state once. One request is under way at a time. A broker's first requests are
 UpdateMetadata, all of it; after that the order is StopReplica, LeaderAndIsr, UpdateMetadata: a replica of a
 deleted topic goes before one of the same name comes, and clients are sent to a leader that knows its role.
-Source: control-plane design, "Channel"; KIP-380 (requests carry the generation, which is the channel's).
+Source: ARCHITECTURE.md, "Life of a controller"; KIP-380 (requests carry the generation, which is the
+channel's).
 """
 
 from __future__ import annotations

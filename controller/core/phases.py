@@ -3,7 +3,7 @@
 A partition is NEW until it has a state. It is ONLINE or OFFLINE by its leader, MOVING while it is reassigned,
 DELETING once its topic is to go, and LEFT_ALONE while its topic or a state of it cannot be read or written.
 What is deleted never comes back: a topic of the same name is another one, whose partitions begin as NEW.
-Source: Kafka's PartitionStateMachine (3.9), the idea; control-plane design, "Controller".
+Source: Kafka's PartitionStateMachine (3.9), the idea; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A malformed value is no error here but an `Unreadable` in its place, so that one of them does not hide the
 others.
-Source: control-plane design, "Controller" (a malformed record is logged once, that topic is left alone).
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The state of a partition is packed once for each change; a request to one broker
 and then these bytes. Byte for byte what the entity encoder writes for LeaderAndIsr 6, UpdateMetadata 7 and
 StopReplica 3, at a tenth of its time. Who gets which partition, and how long bytes are kept, is decided by
 the caller.
-Source: control-plane design, "Control requests"; KIP-482 (compact arrays and strings, tagged fields).
+Source: ARCHITECTURE.md, "Life of a controller"; KIP-482 (compact arrays and strings, tagged fields).
 """
 
 from __future__ import annotations

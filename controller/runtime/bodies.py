@@ -3,7 +3,7 @@
 The bytes of a partition are packed once for each change and shared by all receivers. A partition that the
 model no longer has, or whose topic is being deleted, is named to clients as deleted (leader -2) and gets no
 role. Every request carries controller, controller epoch and the generation it is for.
-Source: control-plane design, "Control requests"; KIP-380; Kafka's control requests (3.9).
+Source: ARCHITECTURE.md, "Life of a controller"; KIP-380; Kafka's control requests (3.9).
 """
 
 from __future__ import annotations

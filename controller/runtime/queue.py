@@ -2,7 +2,7 @@
 
 There is no timeout: an entry stands until its broker applies it, or is gone. Hard state is the queue; it is
 empty at the start of every life of a broker under every controller.
-Source: seeds [0.A] 5, [0.C] 3, [0.disc2] (ZKQueue); control-plane design, "Channel".
+Source: docs/requirements.md, [0.A], [0.C], [0.disc2]; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

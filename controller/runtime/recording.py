@@ -1,7 +1,4 @@
-"""A controller's machine whose steps are recorded; tests/support/replaying.py plays them again.
-
-Source: issue "Make the control plane steppable" (recorded inputs).
-"""
+"""A controller's machine whose steps are recorded; tests/support/replaying.py plays them again."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 One loop takes inputs from one queue, in order. What is read or written comes back as an input of the same id;
 writes are pipelined on one session. Decides nothing.
-Source: control-plane design, "Controller"; issue "Make the control plane steppable".
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Requests may overtake each other's waiting, not each other on the wire: the brok
 answer is matched by its correlation id. A request without an answer in time ends the connection, because
 every later answer would wait behind the missing one. Never connects again by itself, and knows no request:
 bodies are bytes. All state is soft.
-Source: Kafka protocol guide; NetworkClient (Kafka 3.9); control-plane design, "Channel".
+Source: Kafka protocol guide; NetworkClient (Kafka 3.9); ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

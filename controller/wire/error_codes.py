@@ -4,7 +4,7 @@ An error that carries a code of its own keeps it: those of logs, of groups, of o
 others the nearest class in the table counts. What has no row is the quorum's: an outcome that is not known,
 or one that may be another if the same is asked again, is REQUEST_TIMED_OUT, and what was refused for good is
 UNKNOWN_SERVER_ERROR, which no client repeats. Whether a code is retriable and definite stands in `codes`.
-Source: style design, "Errors"; org.apache.kafka.common.protocol.Errors (Kafka 3.9).
+Source: org.apache.kafka.common.protocol.Errors (Kafka 3.9).
 """
 
 from __future__ import annotations

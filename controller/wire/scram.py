@@ -5,7 +5,7 @@ are fixed; a client refuses a broker that names others, because that broker is o
 proves the first of its secrets and the server takes any of its own, so a secret is replaced in three steps:
 add the new one behind the old one everywhere, swap them everywhere, drop the old one. No message, error or
 repr contains a secret. There is no channel binding.
-Source: RFC 5802, RFC 7677; control-plane design, "Broker".
+Source: RFC 5802, RFC 7677.
 """
 
 from __future__ import annotations

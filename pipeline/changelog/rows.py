@@ -2,7 +2,6 @@
 
 Decides the columns, and how many rows make a batch: small batches are slower than tuples. Transactions that
 changed nothing have no rows. Pure.
-Source: pipeline, "Facts of the Python data source API".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The data source `quorate-changelog`: which reader serves which kind of query.
 
-Source: Python data source API of Spark 4; pipeline, "What flows".
+Source: Python data source API of Spark 4; docs/pipeline.md, "Change log".
 """
 
 from __future__ import annotations

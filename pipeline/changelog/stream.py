@@ -4,8 +4,6 @@ An offset is the last zxid that was read, {"zxid": 41}; the first one of a strea
 says so as well, {"bootstrap": true, "zxid": 41}, and so pins the tree that is read however often the batch is
 repeated. A batch ends with a whole transaction, because a zxid is one. Keeps the bound that a query with
 the trigger AvailableNow ends at, and the end of the history as it was seen last.
-
-Source: pipeline, "Facts of the Python data source API".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 partition's state `[controller_epoch, leader, leader_epoch, isr]` at an expected version and return the new
 version, with the zxid; `state` reads `[version, state]`. All states of a partition are put in the order of
 their versions and compared with each other.
-Source: testing design (I16, I18); control-plane design ("Fencing").
+Source: docs/simulation.md, "What is checked"; docs/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

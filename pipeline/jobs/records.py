@@ -3,7 +3,7 @@
 Decides how a znode's path and JSON value become columns, and what is known of the time before the history
 begins: the tree that it begins with (rows of op r), or the image before a node's first change. A malformed
 value has null columns. Pure.
-Source: quorum.metadata.paths and records; control-plane design, "Paths and values".
+Source: quorum.metadata.paths and records.
 """
 
 from __future__ import annotations

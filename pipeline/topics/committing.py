@@ -1,7 +1,4 @@
-"""A stream's offsets in a consumer group, for those who watch its lag; Spark itself never reads them.
-
-Source: OffsetCommit from outside of a group's members.
-"""
+"""A stream's offsets in a consumer group, for those who watch its lag; Spark itself never reads them."""
 
 from __future__ import annotations
 

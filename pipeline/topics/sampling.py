@@ -1,7 +1,4 @@
-"""How large rows are, by a look at some of them: an offset says nothing about bytes.
-
-Source: maxBytesPerTrigger is a limit on an estimate.
-"""
+"""How large rows are, by a look at some of them: an offset says nothing about bytes."""
 
 from __future__ import annotations
 

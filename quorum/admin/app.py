@@ -4,7 +4,7 @@ A new endpoint is one row of STATUS_ENDPOINTS, or of table.py, and its handler, 
 through a view; unknown paths and wrong methods are answered from the same table, and so is the description of
 the API. Errors are problems that say what to do. Decides nothing about the node and keeps no state.
 
-Source: the architecture's table of the admin port; RFC 9110 for status codes; RFC 9457 for problems.
+Source: docs/http.md; RFC 9110 for status codes; RFC 9457 for problems.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ sent. Whatever fails behind it leaves open what becomes of a request that change
 listen at an address, so answers are checked for the shape of a node's; what they mean is decided by the
 callers. No state.
 
-Source: architecture, "HTTP on the admin port"; definite and indefinite errors as in maelstrom.
+Source: docs/http.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides what is refused before any endpoint looks at a field; what the fields mean is the endpoints'. No
 state.
 
-Source: architecture, "HTTP on the admin port".
+Source: docs/http.md.
 """
 
 from __future__ import annotations

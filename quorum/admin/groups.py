@@ -3,7 +3,7 @@
 What a coordinator has only in memory (who waits, a join phase that has not ended) is not here: `quorate
 groups` asks the coordinator itself. Decides names and pages. No state.
 
-Source: control-plane design, "Paths and values"; quorum.metadata.group_records.
+Source: quorum.metadata.group_records.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides what a well-formed request is, and refuses everything else with the field, the value and what to send;
 whether the change can be made is the leader's to say. Any node may be asked. No state.
 
-Source: architecture, "HTTP on the admin port".
+Source: docs/http.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides pages and names; what is shown is the node's, at the moment of the question. No state.
 
-Source: architecture, "HTTP on the admin port".
+Source: docs/http.md.
 """
 
 from __future__ import annotations

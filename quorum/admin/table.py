@@ -2,7 +2,7 @@
 
 A new endpoint is one row here and its handler. Decides nothing else. No state.
 
-Source: architecture, "HTTP on the admin port".
+Source: docs/http.md.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Decides names, filters and pages. The records are decoded from this node's own state at the moment of the
 question; a znode whose value no reader understands is shown with its problem. No state.
-
-Source: control-plane design, "Paths and values".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Decides what a well-formed request is and how a client's errors become HTTP's. A
 own state; a linearizable one, and every write, goes through the node's client port. Access lists hold here as
 for a client that proved nothing. No state.
 
-Source: architecture, "HTTP on the admin port"; ZooKeeper 3.9 (codes).
+Source: docs/http.md; ZooKeeper 3.9 (codes).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ own packed records, because packing those costs the write path least; rows.py ma
 get. A block without transactions (first zxid above the last) says that zxids jumped. Knows nothing of files'
 names or of readers. Pure.
 
-Source: quorum.core.tree, `Traced`; pipeline, "Format".
+Source: quorum.core.tree, `Traced`; docs/pipeline.md, "Change log".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A server answers a request for many nodes as a whole or not at all, and bounds the answer; a client bounds the
 request. Nobody knows the sizes before, so a list that does not fit is halved, and its halves are asked for
 one after the other. A node that does not fit alone is read by itself, as every node can be.
-Soft state: none. Source: zookeeper design, "multiRead"; DIVERGENCES.md (its bounds).
+Soft state: none. Source: DIVERGENCES.md, "From ZooKeeper"; DIVERGENCES.md (its bounds).
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ nodes.
 All methods belong to the event loop in which the client was made. Calls may be pipelined: start many
 (asyncio.gather, a task group) and they leave in order, many in one packet, at most requests_max at a time.
 What order holds between replies, events and failures is in session.py.
-Source: ZooKeeper programmer's guide; architecture design ("a ZooKeeper client needs no change": this one
-works on both).
+Source: ZooKeeper programmer's guide.
 """
 
 from __future__ import annotations

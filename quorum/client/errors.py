@@ -4,7 +4,7 @@ An error that a server replied says what the table of codes says about it: defin
 had no effect. A lost connection is indefinite for every request that may have reached a server, and definite
 for one that never left. The client never invents a failure and never repeats a write by itself: an unknown
 outcome is the caller's to look up.
-Source: KeeperException.Code (ZooKeeper 3.9); style design, "Errors".
+Source: KeeperException.Code (ZooKeeper 3.9).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure: arguments in, a PreparedRequest out, which encodes itself under an xid and decodes its own reply. Knows
 no connection and no time. The bytes are those of quorum.wire, the codec that the server uses too.
-Source: zookeeper.jute (ZooKeeper 3.9); zookeeper design, "Multi".
+Source: zookeeper.jute (ZooKeeper 3.9); DIVERGENCES.md, "From ZooKeeper".
 """
 
 from __future__ import annotations

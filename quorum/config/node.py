@@ -4,8 +4,7 @@ Layers, the later ones win: the defaults below, node.toml, the environment (QUOR
 The result is frozen; a node never changes it. One error names every problem of a configuration that
 names section.key, the value and the remedy. What a key does is decided where it is used; nothing here opens a
 socket or a data directory.
-Source: deploy/node.toml shows every key with its default; ticks, session timeouts and
-superDigest as in ZooKeeper's administrator's guide.
+Source: ticks, session timeouts and superDigest as in ZooKeeper's administrator's guide.
 """
 
 from __future__ import annotations

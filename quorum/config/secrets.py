@@ -2,8 +2,6 @@
 
 Decides that a secret is long enough and not open to every user of the machine. What it is for is its reader's
 to know. No state.
-
-Source: architecture, "Configuration".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A container goes once it has had children and has none; a TTL node goes once its
 and it has no children. The rule is pure; what is due is looked for in rounds, a bounded piece at a time, so
 that a million such nodes stop nobody. The rounds are soft state of the leader.
 
-Source: ZooKeeper 3.9 ContainerManager; architecture (the decision on zxids).
+Source: ZooKeeper 3.9 ContainerManager.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ and a null value differ).
     52 dataLength · 56 numChildren · 60 pzxid · 68 ACL field · 72 data
 
 In the record of an inner node cversion, numChildren and pzxid are stale: `tree.Directory` counts them and
-patches the Stat. Pure functions, no state. Source: ZooKeeper 3.9 zookeeper.jute (Stat), performance ("Data
-layout").
+patches the Stat. Pure functions, no state. Source: ZooKeeper 3.9 zookeeper.jute (Stat).
 """
 
 from __future__ import annotations

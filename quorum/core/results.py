@@ -2,7 +2,7 @@
 
 Plain tuples with names; they decide nothing and hold no state. A Result is what the client's reply and the
 watches are made of; errors are results, never exceptions.
-Source: architecture ("Life of a write"), ZooKeeper 3.9 (MultiResponse, OpResult).
+Source: ARCHITECTURE.md, "Life of a write"; ZooKeeper 3.9 (MultiResponse, OpResult).
 """
 
 from __future__ import annotations

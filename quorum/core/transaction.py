@@ -3,7 +3,7 @@
 The operations of a multi see what those before them did and share one zxid; a failed one leaves no trace but
 its items. writes.py says what a single write does, undo.py how it is taken back.
 
-Source: ZooKeeper 3.9 PrepRequestProcessor (multi), MultiOperationRecord; zookeeper ("Multi").
+Source: ZooKeeper 3.9 PrepRequestProcessor (multi), MultiOperationRecord; DIVERGENCES.md, "From ZooKeeper".
 """
 
 from __future__ import annotations

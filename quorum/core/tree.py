@@ -6,7 +6,7 @@ tree finds nodes and counts them; transaction.py decides which caller may change
 `changes` (what the open entry changed, for its state digest) and `overlay` (what a running snapshot must
 still see as it was) and `trace` (what the change log is made of).
 
-Source: performance ("Data layout"), zookeeper ("Nodes").
+Source: DIVERGENCES.md, "From ZooKeeper".
 """
 
 from __future__ import annotations

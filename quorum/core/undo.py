@@ -5,7 +5,7 @@ first, until tree, ACL table and sessions are as they were. Until the multi is t
 that what comes back finds its ACL under the old number. Decides nothing; the records live as long as one
 command.
 
-Source: zookeeper ("Multi": a failed one leaves no trace).
+Source: DIVERGENCES.md, "From ZooKeeper".
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@
 Decides counts and ports, and who may found: nodes get --bootstrap only until one of them was ready. From then
 on a node without data is not started: a founder that lost its disk must not vote again under its old name.
 Does not know what a node's data mean. Hard state: the files above.
-Source: the identity of a founder in raft.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What administrators ask of the controller by znodes below /admin: reassignments and preferred elections.
 
 Pure. Both are one znode with a list of partitions, in Kafka's format; the controller removes what is done.
-Source: kafka.zk.ReassignPartitionsZNode, PreferredReplicaElectionZNode (Kafka 3.9); control-plane design,
-"Paths and values".
+Source: kafka.zk.ReassignPartitionsZNode, PreferredReplicaElectionZNode (Kafka 3.9).
 """
 
 from __future__ import annotations

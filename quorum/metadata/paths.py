@@ -2,7 +2,7 @@
 
 Pure. Knows names only, no values. A topic name becomes a path segment, so it is checked here once, by Kafka's
 own rule. A group may have any name, so it is percent-encoded.
-Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); Kafka Topic.validate; RFC 3986.
+Source: kafka.zk.*ZNode (Kafka 3.9); Kafka Topic.validate; RFC 3986.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the list from the beginning. A tree that is protected stays so, whatever a broke
 The root belongs to all users of the quorum, and its own list decides who may delete there. So nodes
 below it that brokers must not lose get a child: nobody else can delete that, nor its parent then.
 Hard state: the access lists.
-Source: ZooKeeper programmer's guide (access control); control-plane design, "Trust".
+Source: ZooKeeper programmer's guide (access control).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Reading the records of the control plane through a client: one znode, and the registered brokers.
-
-Source: control-plane design, "Broker".
-"""
+"""Reading the records of the control plane through a client: one znode, and the registered brokers."""
 
 from __future__ import annotations
 

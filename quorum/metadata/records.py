@@ -5,7 +5,7 @@ version of a format that Kafka 3.9 reads. Quorate adds fields to registrations (
 `reads_queue`, `shortened`) and to states (`shortened`), and the nodes under /brokers/generations and
 /brokers/incarnations; Kafka's readers ignore them. Which znode version, czxid or owner a record had is no
 part of it.
-Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); KIP-380; KIP-516 (topic ids).
+Source: kafka.zk.*ZNode (Kafka 3.9); KIP-380; KIP-516 (topic ids).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides what a value may be; the reader of a setting decides what it does. The table of settings is
 topic_setting_rows.py. Settings travel as texts, in /config/topics/T and on Kafka's wire.
-Source: Kafka's topic configuration (3.9); control-plane design, "Log".
+Source: Kafka's topic configuration (3.9); ARCHITECTURE.md, "Life of a record".
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ are HMACs by the salted secret with different constants, also different from SCR
 
 The secret is random, as `quorate up` makes it; iterations make a short one dearer to guess, not safe.
 Pure: knows no znode and no time.
-Source: RFC 2104; RFC 5802 (its constants, "Client Key" and "Server Key", are not used here); control-plane
-design, "Trust".
+Source: RFC 2104; RFC 5802 (its constants, "Client Key" and "Server Key", are not used here).
 """
 
 from __future__ import annotations

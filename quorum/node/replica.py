@@ -8,7 +8,7 @@ Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run 
 the front end answers the reads that wait behind the first, so a read sees every write before it on its
 connection and none behind it.
 
-Source: architecture, "Life of a write", "Sessions and clocks".
+Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

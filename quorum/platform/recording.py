@@ -4,7 +4,6 @@ A recording is a file of steps: when, what came in, what came out. Values are th
 give: numbers, text, bytes, collections, enums, dataclasses and named tuples of this project; a file names
 their classes and nothing else, so reading one runs no code of it. When the room is used up all recordings
 end; what they have stays good, since a machine's steps follow from its first one on.
-Source: issue "Make the control plane steppable" (recorded inputs).
 """
 
 from __future__ import annotations

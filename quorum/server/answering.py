@@ -9,7 +9,7 @@ watch before that watch can fire, because a read is answered and its watch armed
 How bytes become requests is the business of connection.py; what a command results in, which watches fire and
 who else is connected is the host's. Soft state only.
 
-Source: zookeeper design, "Ordering"; architecture, "Life of a write".
+Source: docs/guarantees.md, "Reads"; ARCHITECTURE.md, "Life of a write".
 """
 
 from __future__ import annotations

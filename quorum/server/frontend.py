@@ -13,8 +13,8 @@ A session that this node's client believes in must not expire elsewhere unseen. 
 third of its timeout, or for contact_loss_ms_max, its requests wait unanswered until one is; after a third of
 its timeout, or four times contact_loss_ms_max, the connection ends. A pause of this process is no silence of
 the leader: after one, what has arrived is read first, and a connection ends only after twice that, when its
-session may be over (contact.py). Source: architecture, "Life of a write", "Sessions and clocks"; zookeeper
-design, "Ordering", "Watches".
+session may be over (contact.py). Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions
+and watches", "Reads".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 what takes long, what answers a read.
 
 Tables only, read from quorum.wire.operations; what answers has its own, because no codec knows the state.
-Source: zookeeper design, "Ordering".
+Source: docs/guarantees.md, "Reads".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The limits of the client port, as one frozen value; where they come from is the configuration's affair.
 
-Every one bounds something that a client could otherwise grow without end. Source: node.toml, section limits.
+Every one bounds something that a client could otherwise grow without end.
 """
 
 from __future__ import annotations

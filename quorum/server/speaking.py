@@ -4,7 +4,8 @@ An answer may list a million watches: it is written in slices, one connection a 
 reads. What such an answer lists is what there was when it began; each line says how that is when the line is
 written, and what has gone meanwhile has no line. Soft state only.
 
-Source: zookeeper design, "Access"; NIOServerCnxn.checkFourLetterWord of ZooKeeper 3.9 ("netcat problem").
+Source: DIVERGENCES.md, "From ZooKeeper"; NIOServerCnxn.checkFourLetterWord of ZooKeeper 3.9 ("netcat
+problem").
 """
 
 from __future__ import annotations

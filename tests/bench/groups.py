@@ -3,7 +3,7 @@
 Quorate beside Kafka 3.9.1, one after the other, three brokers each. CPU time is that of all three brokers,
 for Kafka spreads groups over them. A pause is counted from the SIGKILL to a group's next commit, less the
 session timeout of a broker, which both systems have to wait for. Times are printed and never asserted.
-Source: control-plane design, "Coordinator".
+Source: ARCHITECTURE.md, "Life of a consumer group".
 """
 
 from __future__ import annotations

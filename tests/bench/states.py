@@ -3,8 +3,7 @@
 Each state demands the version that it was last given, and each transaction checks the fence besides: one
 state at a time, the serial way, and as many in one transaction as is usual (1,000; etcd ships to take 127
 beside the fence), ten transactions in flight. Every pass over a folder raises all versions by one, so a lost
-or repeated transaction fails the next pass. Source: performance.md, architecture.md (Life of a broker
-failure).
+or repeated transaction fails the next pass. Source: ARCHITECTURE.md, "Life of a broker failure".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Only the links of clients have proxies, and only nemeses of nodes strike: kills and freezes. The servers have
 ZooKeeper's sample configuration. Histories, checkers and figures are those of Quorate.
-Source: the issue on chaos ("Recovery figures"); zoo_sample.cfg (ZooKeeper 3.9).
+Source: zoo_sample.cfg (ZooKeeper 3.9).
 """
 
 from __future__ import annotations

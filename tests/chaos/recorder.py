@@ -2,7 +2,7 @@
 
 Also keeps what nemeses ask: how many operations are under way, how many were answered, and how long the last
 ones took. Times are of the monotonic clock, which all processes of a machine share.
-Source: testing design ("Histories").
+Source: docs/reliability.md, "Workloads and what judges them".
 """
 
 from __future__ import annotations

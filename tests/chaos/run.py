@@ -7,7 +7,7 @@
                               /timeline.html             all of it to look at
 
 A run counts only if every kind of nemesis that struck bit at least once.
-Source: testing design ("Histories", "Nemeses").
+Source: docs/reliability.md, "Nemeses".
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ A client's folder holds one small program that makes the calls of the client's o
 Its arguments are the brokers (or the nodes) and a name that nothing has yet. It writes one line of JSON for
 each step, {"step": name, ...}; `KAFKA` and `ZOOKEEPER` say what a step must show. What is downloaded or made
 lies in the caches of the tools and in temporary folders, never in the tree.
-Source: the READMEs and examples of the clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bad input to real brokers: the protocol's own error or a message with a remedy; others notice nothing.
 
 Each test ends with a check that a connection from before still works and that what was acknowledged is there.
-Source: issue of brokers, "Bad input"; Kafka protocol guide (error codes).
+Source: Kafka protocol guide (error codes).
 """
 
 from __future__ import annotations

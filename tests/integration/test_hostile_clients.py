@@ -2,7 +2,6 @@
 
 Beside each attack a well-behaved client reads and writes at every node; it must not notice. No node ends,
 `/readyz` keeps answering, and what the attack may cost (files, memory, lines of the log) is bounded.
-Source: node.toml (limits), architecture.md (bounds).
 """
 
 from __future__ import annotations

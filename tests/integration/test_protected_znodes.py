@@ -1,6 +1,6 @@
 """The brokers' znodes with access lists: strangers read, brokers and operators with the secret write.
 
-Source: control-plane design, "Trust"; ZooKeeper programmer's guide (access control).
+Source: ZooKeeper programmer's guide (access control).
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A stranger writes what it likes into the quorum, listens where it says that it listens, and tries to control
 brokers at their own listeners. Nothing dials it, nothing obeys it, and no acknowledged record is lost.
-Source: control-plane design, "Trust".
 """
 
 from __future__ import annotations

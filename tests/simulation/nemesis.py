@@ -1,6 +1,6 @@
 """What every nemesis works with: the world as a script may touch it, and the nodes that it draws.
 
-Source: testing.md, Nemeses.
+Source: docs/simulation.md, "Faults".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each function changes a class of the shipped code in this process, for `tests.support.watched_node`.
 
-Source: raft.md, Journal (durable before acknowledged; compaction goes back to the oldest kept snapshot).
+Source: docs/consensus.md, "Journal".
 """
 
 from __future__ import annotations

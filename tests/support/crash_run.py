@@ -10,7 +10,7 @@ with every node back and the check of recorded_writes.py.
 
 The seed repeats the choices, not the instants: those belong to the machine.
 
-Source: testing.md (I5, I6; a nemesis proves that it bit), raft.md (Journal, Snapshots, D5, D14–D16).
+Source: docs/reliability.md, "Nemeses"; docs/consensus.md, D5, D14–D16, "Journal", "Snapshots".
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ test that kills it reads them, also after the process is dead (`DiskWatch`). A m
 does not know yet that it returned", which is what matters to a node that dies there. (Of 1,400 marked fsyncs
 that were looked at in /proc, 3 % had returned and waited for the interpreter's lock.)
 
-Nothing here changes what is called or in which order. Source: runtime.py (Disk, File).
+Nothing here changes what is called or in which order. Source: quorum/platform/runtime.py (Disk, File).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ It runs inside the test's event loop and holds no partition. It fences as a real
 for an earlier life, 11 for an earlier controller), keeps every request in order, and the newest state of
 each partition. A test can hold its answers back, or have it answer an error. `candidate` gives it a
 controller of its own, which shares its session. Its queue is read as a real broker reads it.
-Source: control-plane.md (channel, broker); KIP-380.
+Source: ARCHITECTURE.md, "Life of a controller"; KIP-380.
 """
 
 from __future__ import annotations

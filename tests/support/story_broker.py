@@ -4,7 +4,7 @@ Run as `python -m tests.support.story_broker HOSTS BROKER_ID SESSION_TIMEOUT_MS`
 on the standard input, one JSON answer per line on the standard output, in order. It registers, competes for
 the controller, writes leaderAndISR records in fenced multis and watches, all through quorum.client and
 quorum.metadata as a real broker would. It holds no partition and talks to no other broker. `BrokerProcess`
-is the test's end of it. Source: control-plane.md (controller, broker).
+is the test's end of it. Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a group answers to a request of a member or an administrator.
 
 Carries each request to the machine of its group; when the answer leaves is no affair of this module.
-Source: control-plane design, "Coordinator"; KIP-848; seed [4.x].
+Source: ARCHITECTURE.md, "Life of a consumer group"; KIP-848; docs/requirements.md, [4.x].
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The fences of the groups' coordinator: what keeps a stale coordinator, group or member from acting.
 
 Each is one function that is called through this module, so that a simulation can switch it off.
-Source: control-plane design, "Coordinator"; KIP-345, KIP-848.
+Source: ARCHITECTURE.md, "Life of a consumer group"; KIP-345, KIP-848.
 """
 
 from __future__ import annotations

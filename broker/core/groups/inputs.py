@@ -1,7 +1,7 @@
 """What happens to the machine of all groups, and what it wants done: values, to be recorded and replayed.
 
 Multis, what became of them, answers and lines for the log are those of the controller's machine.
-Source: issue "Make the control plane steppable"; control-plane design, "Coordinator".
+Source: ARCHITECTURE.md, "Life of a consumer group".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One write of a group is in flight; what is decided meanwhile is merged into the next one. An answer waits for
 every record that was decided before it; the answer to a commit waits for its offsets.
 Soft state only, but `stored`, which mirrors the znodes.
-Source: control-plane design, "Coordinator".
+Source: ARCHITECTURE.md, "Life of a consumer group".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Only hands on; fences and effects are those of broker.replication and of the controller. They exist on the
 broker listener alone.
-Source: control-plane design, "Control requests".
+Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One broker coordinates every group. Before one is elected, or while its address is not known yet, clients are
 asked to come again; a transaction's coordinator is refused for good.
-Source: KIP-699; control-plane design, "Coordinator" (the seed's Consult).
+Source: KIP-699; ARCHITECTURE.md, "Life of a consumer group".
 """
 
 from __future__ import annotations

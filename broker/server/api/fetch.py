@@ -3,7 +3,7 @@
 Decides who may fetch as a follower (only who has authenticated), and gives no sessions: every request names
 its partitions, and session id 0 in a response says so. broker/replication/fetching.py waits
 and reads.
-Source: control-plane design, "Leader and follower", "Reads"; KIP-227, KIP-392, KIP-516, KIP-951.
+Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-227, KIP-392, KIP-516, KIP-951.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Translates between messages and the coordinator's term; decides nothing about groups. A broker that is not the
 coordinator says so.
-Source: Kafka's protocol guide; control-plane design, "Coordinator".
+Source: Kafka's protocol guide; ARCHITECTURE.md, "Life of a consumer group".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides nothing about the cluster: the answer is the view that the controller's requests made. Topics that are
 missing are created where the broker is configured so and the client allows it; the answer then waits for the
 controller, within bounds.
-Source: control-plane design, "API versions"; KIP-4, KIP-516; KafkaApis.handleTopicMetadataRequest (3.9).
+Source: KIP-4, KIP-516; KafkaApis.handleTopicMetadataRequest (3.9).
 """
 
 from __future__ import annotations

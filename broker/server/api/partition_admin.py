@@ -1,7 +1,7 @@
 """ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: what only the controller does.
 
 Only translates. A broker that is not the controller says so, and clients go to the one that is.
-Source: KIP-455, KIP-460; control-plane design, "Reassignment", "Preferred leaders".
+Source: KIP-455, KIP-460; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A broker that has not yet received the state of the cluster knows no topic. It must not say that a topic does
 not exist: librdkafka then fails its whole queue at once. It says that no leader is available.
-Source: control-plane design, "API versions" (facts found by running real clients).
 """
 
 from __future__ import annotations

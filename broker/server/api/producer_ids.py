@@ -2,7 +2,7 @@
 
 A transactional id gets a code that clients take as final. The codes that would fit better are retried by
 clients until their own deadline.
-Source: KIP-98, KIP-360; control-plane design, "Produce".
+Source: KIP-98, KIP-360; docs/guarantees.md, "Producers: what an acknowledgement means".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides what is wrong with a request by itself (a topic named twice); the rest is the controller's. A broker
 that is not the controller says so for every topic, and clients go to the one that is.
-Source: control-plane design, "init_leaders / topics"; KIP-4, KIP-195, KIP-516.
+Source: ARCHITECTURE.md, "Life of a controller"; KIP-4, KIP-195, KIP-516.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 interrupted. Both read GET /v1/changelog, a page after the other. Decides the line that people read; --json
 prints the node's own records. No state.
 
-Source: pipeline, "What the quorum gives for it".
+Source: docs/pipeline.md, "Change log".
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ After an error that is final nothing is acknowledged any more. When the disk is 
 and what comes later waits behind it, until `retry` is called. Soft state only; what is durable is
 journal.py's.
 
-Source: raft.md, Journal (groups, errors, inline fsync).
+Source: docs/consensus.md, "Journal".
 """
 
 from __future__ import annotations

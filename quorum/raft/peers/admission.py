@@ -5,7 +5,7 @@ not know sockets or how an identity is proven. The own log may be behind: what i
 against them only while a leader is heard, or else a node that slept through a replacement could never hear of
 it.
 
-Soft state only: a view of the configurations at one instant. Source: raft.md, Identity and membership.
+Soft state only: a view of the configurations at one instant. Source: docs/consensus.md, "Membership".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ shows is no answer, because this node may lag behind: it may show what was done,
 somebody asked for it. Only that an incarnation is retired stays true for good. What is so already, and that a
 node to be removed is no member, holds once a no-op of the leader is committed. Soft state only.
 
-Source: architecture, "HTTP on the admin port"; definite and indefinite errors as in maelstrom.
+Source: docs/http.md.
 """
 
 from __future__ import annotations

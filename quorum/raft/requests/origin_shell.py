@@ -15,7 +15,7 @@ since an earlier leader may hold that batch, and what comes next is packed under
 with runs under both must lose the later ones whenever an earlier one is lost. Limits that differ are a
 mistake that the log names; it is not worth a second way to be exactly once.
 
-Source: architecture, "Forwarding, exactly once and in order".
+Source: ARCHITECTURE.md, "Life of a write".
 """
 
 from __future__ import annotations

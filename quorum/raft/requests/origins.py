@@ -14,7 +14,7 @@ All of this is soft state but the origin incarnation, which the shell makes dura
 of it leaves. Neither half knows the network, the clock (times come in as arguments) or what a batch
 contains.
 
-Source: architecture, "Forwarding, exactly once and in order"; Raft §8 (client interaction).
+Source: ARCHITECTURE.md, "Life of a write"; Raft §8 (client interaction).
 """
 
 from __future__ import annotations

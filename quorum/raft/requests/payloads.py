@@ -10,7 +10,7 @@ needs a new format of the journal and of the peers' frames.
 
 What the fields behind the format mean is decided by whoever packs and applies them. No state.
 
-Source: architecture, "Life of a write".
+Source: ARCHITECTURE.md, "Life of a write".
 """
 
 from __future__ import annotations

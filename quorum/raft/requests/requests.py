@@ -6,7 +6,7 @@ leader's (quorum/raft/core), who waits for what is administration.py's. No state
 A message counts only in the term that it names, so a request is judged at most once by each leader, and never
 by a later one.
 
-Source: architecture, "HTTP on the admin port"; raft, "Identity and membership".
+Source: docs/http.md; docs/consensus.md, "Membership".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The verdict over a whole run: all checkers, in the order in which they stand on each other.
 
-Source: testing ("Invariants", "Histories"); what each one decides and costs is written in its module.
+Source: docs/simulation.md, "What is checked".
 """
 
 from __future__ import annotations

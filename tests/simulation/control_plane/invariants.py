@@ -1,4 +1,4 @@
-"""What must hold after every event: I16 to I22 of the testing design.
+"""What must hold after every event: I16 to I22.
 
 Two sources: what the quorum commits, in order, and what the replicas' machines come to. The history that is
 kept here is the judge; nothing in the product looks at it.

@@ -39,13 +39,13 @@ RULES: Final = (
     ),
     Rule(
         "terms-and-votes-before-messages",
-        "raft.md, D4; Raft, figure 2",
+        "consensus.md, D4; Raft, figure 2",
         "nothing of a term leaves before term and vote are durable",
         (Edit(f"{_NODE}.take_messages", "or not self.hard_state_is_durable", ""),),
     ),
     Rule(
         "acknowledge-behind-the-hard-state",
-        "raft.md, D4",
+        "consensus.md, D4",
         "an acknowledgement waits for the hard state",
         (
             Edit(
@@ -59,7 +59,7 @@ RULES: Final = (
     ),
     Rule(
         "the-own-vote-when-durable",
-        "raft.md, D4",
+        "consensus.md, D4",
         "a candidate counts its own vote only when it is durable",
         (
             Edit(
@@ -74,7 +74,7 @@ RULES: Final = (
     ),
     Rule(
         "a-pre-vote-is-no-vote",
-        "raft.md, D3",
+        "consensus.md, D3",
         "an answer counts only for what was asked: a pre-vote elects nobody",
         (
             Edit(
@@ -86,7 +86,7 @@ RULES: Final = (
     ),
     Rule(
         "a-vote-counts-in-its-term",
-        "raft.md, D3",
+        "consensus.md, D3",
         "an answer counts only for the term that was asked",
         (
             Edit(
@@ -98,7 +98,7 @@ RULES: Final = (
     ),
     Rule(
         "pre-vote",
-        "raft.md, D8; dissertation §9.6",
+        "consensus.md, D8; dissertation §9.6",
         "a node begins a term only when a majority would elect it",
         (
             Edit(
@@ -110,7 +110,7 @@ RULES: Final = (
     ),
     Rule(
         "no-vote-while-a-leader-is-heard",
-        "raft.md, D8; dissertation §4.2.3",
+        "consensus.md, D8; dissertation §4.2.3",
         "a node that hears a leader refuses its vote and keeps its term",
         (
             Edit(
@@ -122,7 +122,7 @@ RULES: Final = (
     ),
     Rule(
         "check-quorum",
-        "raft.md, D8; dissertation §6.2",
+        "consensus.md, D8; dissertation §6.2",
         "a leader that hears no majority steps down within an election timeout",
         (
             Edit(
@@ -148,7 +148,7 @@ RULES: Final = (
     ),
     Rule(
         "proposals-stop-during-a-hand-over",
-        "raft.md, Rules of the core; dissertation §3.10",
+        "consensus.md, Rules of the core; dissertation §3.10",
         "a leader that hands over takes no proposals",
         (
             Edit(
@@ -167,7 +167,7 @@ RULES: Final = (
     ),
     Rule(
         "hand-over-to-a-full-log",
-        "raft.md, Rules of the core; dissertation §3.10",
+        "consensus.md, Rules of the core; dissertation §3.10",
         "the successor is told to campaign only when it has the whole log",
         (
             Edit(

@@ -11,7 +11,7 @@ _FORWARDER = "quorum.raft.requests.origin_shell:Forwarder"
 _INBOX = "quorum.raft.requests.origins:Inbox"
 _OUTBOX = "quorum.raft.requests.origins:OriginOutbox"
 _MACHINE = "quorum.core.machine:StateMachine"
-_SOURCE = "architecture.md, Forwarding"
+_SOURCE = "ARCHITECTURE.md, Life of a write"
 
 RULES: Final = (
     Rule(

@@ -17,13 +17,13 @@ _NOTED = "a tail that is cut too far falls short of the note of the durable end,
 RULES: Final = (
     Rule(
         "fsync-before-the-callback",
-        "raft.md, D4, Journal",
+        "consensus.md, D4, Journal",
         "a group is called durable only behind its fsync",
         (Edit(f"{_JOURNAL}:Journal.write", "_sync(group.path, file.fdatasync)", "pass"),),
     ),
     Rule(
         "one-group-at-a-time",
-        "raft.md, Journal (A group)",
+        "consensus.md, Journal",
         "a group is written only after the fsync of the one before returned",
         (
             Edit(f"{_WRITER}._ask_flush", "self._flush_asked or self._writing or self._full", "self._full"),
@@ -33,7 +33,7 @@ RULES: Final = (
     ),
     Rule(
         "a-segment-has-its-name-durably",
-        "raft.md, Journal",
+        "consensus.md, Journal",
         "the folder is fsynced when a segment is new, before anything in it is acknowledged",
         (
             Edit(
@@ -45,13 +45,13 @@ RULES: Final = (
     ),
     Rule(
         "a-header-before-its-segment-has-a-name",
-        "raft.md, Journal",
+        "consensus.md, Journal",
         "each segment's header is durable before its first entry",
         (Edit(f"{_JOURNAL}:_create_segment", "_sync(path, file.fdatasync)", "pass"),),
     ),
     Rule(
         "a-header-holds-term-and-vote",
-        "raft.md, Journal",
+        "consensus.md, Journal",
         "term and vote stand in every segment's header, so that none vanishes with an older segment",
         (
             Edit(f"{_RECOVERY}:header_of", "term=index.hard_state.term", "term=0"),
@@ -60,7 +60,7 @@ RULES: Final = (
     ),
     Rule(
         "a-header-holds-the-last-install",
-        "raft.md, Journal, Snapshots",
+        "consensus.md, Journal, Snapshots",
         "the highest install stands in every header",
         (
             Edit(f"{_RECOVERY}:header_of", "install_index=index.install.log_index", "install_index=0"),
@@ -70,7 +70,7 @@ RULES: Final = (
     ),
     Rule(
         "a-header-holds-the-origin-incarnation",
-        "architecture.md, Forwarding; raft.md, Journal",
+        "ARCHITECTURE.md, Life of a write; consensus.md, Journal",
         "the origin incarnation stands in every header",
         (
             Edit(
@@ -85,7 +85,7 @@ RULES: Final = (
     ),
     Rule(
         "a-start-closes-its-tail",
-        "raft.md, Journal (Recovery)",
+        "consensus.md, Journal",
         "what a start keeps is closed with a trailer before anything follows it",
         (
             Edit(
@@ -97,7 +97,7 @@ RULES: Final = (
     ),
     Rule(
         "a-start-writes-its-tail-again",
-        "raft.md, Journal (Recovery)",
+        "consensus.md, Journal",
         "what a start read may have been in the page cache only: it is made durable before it counts",
         (
             Edit(
@@ -110,13 +110,13 @@ RULES: Final = (
     ),
     Rule(
         "a-torn-tail-is-cut",
-        "raft.md, Journal (Recovery)",
+        "consensus.md, Journal",
         "the bytes of a torn group are cut, durably, before anything is written there",
         (Edit(f"{_RECOVERY}:close_tail", "if scan.torn:", "if False:"),),
     ),
     Rule(
         "a-torn-group-is-no-damage",
-        "raft.md, Journal (Recovery)",
+        "consensus.md, Journal",
         "a group that a power cut tore is cut off, not refused: its trailer may have been kept alone",
         (
             Edit(
@@ -128,7 +128,7 @@ RULES: Final = (
     ),
     Rule(
         "damage-before-a-later-group-refuses",
-        "raft.md, Journal (Recovery)",
+        "consensus.md, Journal",
         "a bad record with a later group behind it is damage: the start is refused",
         (
             Edit(
@@ -142,7 +142,7 @@ RULES: Final = (
     ),
     Rule(
         "damage-is-no-torn-tail",
-        "raft.md, Journal (Recovery)",
+        "consensus.md, Journal",
         "what no crash explains is damage: the start is refused",
         (
             Edit(
@@ -162,7 +162,7 @@ RULES: Final = (
     ),
     Rule(
         "damage-under-a-trailer-refuses",
-        "raft.md, Journal (Recovery)",
+        "consensus.md, Journal",
         "a bad record under a valid trailer is damage",
         (
             Edit(
@@ -190,7 +190,7 @@ RULES: Final = (
     ),
     Rule(
         "records-have-checksums",
-        "raft.md, D10",
+        "consensus.md, D10",
         "a record whose CRC is wrong is not read",
         (
             Edit(
@@ -202,7 +202,7 @@ RULES: Final = (
     ),
     Rule(
         "an-entry-supersedes-what-it-overtakes",
-        "raft.md, Journal (A conflict cuts and deletes nothing)",
+        "consensus.md, Journal",
         "an entry whose index is not above the last supersedes all entries from its index on",
         (
             Edit(
@@ -214,7 +214,7 @@ RULES: Final = (
     ),
     Rule(
         "a-failed-fsync-is-final",
-        "raft.md, Journal (Errors)",
+        "consensus.md, Journal",
         "an fsync that failed is never tried again: the node stops",
         (
             Edit(
@@ -226,14 +226,14 @@ RULES: Final = (
     ),
     Rule(
         "a-failed-write-is-final",
-        "raft.md, Journal (Errors)",
+        "consensus.md, Journal",
         "any write error but a full disk stops the node",
         (Setting(f"{_JOURNAL}:FULL_DISK_ERRNOS", (28, 122, 5)),),
         guard="the group is cut back and written again whole; on a disk whose errors come once that is right",
     ),
     Rule(
         "a-full-disk-is-cut-back",
-        "raft.md, Journal (Errors)",
+        "consensus.md, Journal",
         "what a write left on a full disk is cut off, durably",
         (Edit(f"{_JOURNAL}:Journal.write", "self._cut_back(file, group.place.offset)", "pass"),),
         guard="the same group is written to the same place when there is room; what a crash finds of it is "
@@ -241,19 +241,19 @@ RULES: Final = (
     ),
     Rule(
         "compaction-drops-the-oldest-first",
-        "raft.md, D5, Journal",
+        "consensus.md, D5, Journal",
         "segments go whole and oldest first",
         (Edit(f"{_JOURNAL}:Journal.remove", "for path in paths:", "for path in paths[::-1]:"),),
     ),
     Rule(
         "compaction-one-by-one",
-        "raft.md, D5, Journal",
+        "consensus.md, D5, Journal",
         "the name of a segment is gone durably before the next one goes",
         (Edit(f"{_JOURNAL}:Journal.remove", "self._disk.fsync_dir(self._directory)", "pass"),),
     ),
     Rule(
         "compaction-goes-by-what-is-durable",
-        "raft.md, D5, Journal; journal.Journal.detach",
+        "consensus.md, D5, Journal; journal.Journal.detach",
         "a staged group, whose segment is no file yet, makes no older one needless",
         (
             Edit(f"{_JOURNAL}:Journal.detach", "self._durable.sequence", "self._place.sequence"),
@@ -262,7 +262,7 @@ RULES: Final = (
     ),
     Rule(
         "term-and-vote-in-the-index-never-fall",
-        "raft.md, Journal",
+        "consensus.md, Journal",
         "a hard state that goes back stops the node",
         (Edit(f"{_INDEX}._add_hard_state", "if record.term < old.term or changed_vote:", "if False:"),),
         guard="the core never hands one out; beside a node that votes twice it makes a stopped node of it",

@@ -16,13 +16,13 @@ _NODE = "quorum.raft.core.node:Node"
 RULES: Final = (
     Rule(
         "a-configuration-falls-with-its-entry",
-        "raft.md, Rules of the core; dissertation §4.1",
+        "consensus.md, Rules of the core; dissertation §4.1",
         "a configuration counts from its append and is reverted with its truncation",
         (Edit("quorum.raft.core.following:handle_append", "node.history.truncate(first)", "pass"),),
     ),
     Rule(
         "one-change-at-a-time",
-        "raft.md, Rules of the core; dissertation §4.1",
+        "consensus.md, Rules of the core; dissertation §4.1",
         "no change of the members before the one before is committed",
         (
             Edit(
@@ -39,7 +39,7 @@ RULES: Final = (
     ),
     Rule(
         "no-change-before-the-no-op",
-        "raft.md, Rules of the core; raft-dev 2015",
+        "consensus.md, Rules of the core; raft-dev 2015",
         "no change of the members before the first entry of the leader's term is committed",
         (
             Edit(
@@ -56,7 +56,7 @@ RULES: Final = (
     ),
     Rule(
         "learners-do-not-count",
-        "raft.md, Identity and membership",
+        "consensus.md, Membership",
         "what a learner holds commits nothing",
         (
             Edit(
@@ -80,7 +80,7 @@ RULES: Final = (
     ),
     Rule(
         "votes-by-incarnation",
-        "raft.md, Identity and membership",
+        "consensus.md, Membership",
         "votes count only from incarnations in the own log or snapshot",
         (
             Edit(
@@ -92,7 +92,7 @@ RULES: Final = (
     ),
     Rule(
         "matches-by-incarnation",
-        "raft.md, Identity and membership",
+        "consensus.md, Membership",
         "acknowledgements count only from recorded incarnations; a new one starts at match 0",
         (
             Edit(
@@ -109,7 +109,7 @@ RULES: Final = (
     ),
     Rule(
         "retired-incarnations-are-refused",
-        "raft.md, Identity and membership",
+        "consensus.md, Membership",
         "a retired incarnation gets no vote and is never recorded again",
         (
             Edit(
@@ -138,7 +138,7 @@ RULES: Final = (
     ),
     Rule(
         "who-joins-never-votes-before-it-is-named",
-        "raft.md, Identity and membership",
+        "consensus.md, Membership",
         "a node that joins neither votes nor campaigns until the log makes it a voter",
         (
             Edit(
@@ -152,7 +152,7 @@ RULES: Final = (
     ),
     Rule(
         "a-cluster-is-founded-by-all",
-        "raft.md, Identity and membership; guarantees.md, Members",
+        "consensus.md, Membership; guarantees.md, Members",
         "a founder founds only with the word of every other one that its log is empty",
         (
             Edit(f"{_FOUNDING}:may_found", "and not missing_founders(node)", ""),
@@ -166,7 +166,7 @@ RULES: Final = (
     ),
     Rule(
         "nobody-founds-beside-a-log",
-        "raft.md, Identity and membership; guarantees.md, Members",
+        "consensus.md, Membership; guarantees.md, Members",
         "a founder founds nothing beside one that belongs to a cluster, or whose log is not empty",
         (
             Edit("quorum.raft.core.raft:Raft.founding_term", "and node.log.last_index == 0", ""),
@@ -176,7 +176,7 @@ RULES: Final = (
     ),
     Rule(
         "promotion-of-who-has-caught-up",
-        "raft.md, Rules of the core; dissertation §4.2.1",
+        "consensus.md, Rules of the core; dissertation §4.2.1",
         "a learner becomes a voter only when it has caught up",
         (
             Edit(

@@ -26,7 +26,7 @@ DELETE_ALWAYS = Edit(
 RULES: Final = (
     Rule(
         "commit-only-what-an-append-proves",
-        "raft.md, D1; Raft §5.3",
+        "consensus.md, D1; Raft §5.3",
         "a follower commits at most what this append proved of its log",
         (COMMIT_PROVEN,),
         guard="a leader's probe carries the first entry that may differ, so that no other tail outlives the "
@@ -49,7 +49,7 @@ RULES: Final = (
     ),
     Rule(
         "commit-only-what-a-heartbeat-proves",
-        "raft.md, D1; Raft §5.3",
+        "consensus.md, D1; Raft §5.3",
         "a heartbeat commits only what both ends know to match (both ends see to it; here neither does)",
         (
             Edit(
@@ -66,13 +66,13 @@ RULES: Final = (
     ),
     Rule(
         "delete-only-from-a-conflict",
-        "raft.md, D2; Raft §5.3",
+        "consensus.md, D2; Raft §5.3",
         "a follower deletes only from the first entry whose term conflicts",
         (DELETE_ALWAYS,),
     ),
     Rule(
         "matched-is-not-taken-back",
-        "raft.md, D2",
+        "consensus.md, D2",
         "an append that takes back what its own leader had matched stops the node",
         (
             Edit(
@@ -87,7 +87,7 @@ RULES: Final = (
     ),
     Rule(
         "committed-is-not-replaced",
-        "raft.md, D2",
+        "consensus.md, D2",
         "a conflict at or below the commit index stops the node",
         (
             Edit(
@@ -107,7 +107,7 @@ RULES: Final = (
     ),
     Rule(
         "next-stays-above-match",
-        "raft.md, D2",
+        "consensus.md, D2",
         "next never falls to the match, whatever a late refusal hints",
         (
             Edit(
@@ -126,7 +126,7 @@ RULES: Final = (
     ),
     Rule(
         "old-appends-are-refused",
-        "raft.md, D3; Raft §5.1",
+        "consensus.md, D3; Raft §5.1",
         "messages of an older term change nothing",
         (
             Edit(
@@ -138,7 +138,7 @@ RULES: Final = (
     ),
     Rule(
         "answers-of-other-terms-are-ignored",
-        "raft.md, D3",
+        "consensus.md, D3",
         "an acknowledgement counts only in the term that it answers",
         (
             Edit(
@@ -150,7 +150,7 @@ RULES: Final = (
     ),
     Rule(
         "a-stale-leader-is-told-the-term",
-        "raft.md, D13",
+        "consensus.md, D13",
         "a deposed leader is answered with the higher term and steps down",
         (
             Edit(
@@ -164,7 +164,7 @@ RULES: Final = (
     ),
     Rule(
         "durable-before-acknowledged",
-        "raft.md, D4",
+        "consensus.md, D4",
         "a follower acknowledges only what its journal holds durably",
         (
             Edit(
@@ -176,7 +176,7 @@ RULES: Final = (
     ),
     Rule(
         "a-leader-counts-its-own-fsync",
-        "raft.md, D4",
+        "consensus.md, D4",
         "the leader counts itself by its own durable index",
         (
             Edit(
@@ -188,7 +188,7 @@ RULES: Final = (
     ),
     Rule(
         "commit-by-counting-only-the-own-term",
-        "raft.md, Rules of the core; Raft §5.4.2",
+        "consensus.md, Rules of the core; Raft §5.4.2",
         "only entries of the leader's own term commit by counting",
         (
             Edit(
@@ -200,7 +200,7 @@ RULES: Final = (
     ),
     Rule(
         "what-was-removed-is-not-durable",
-        "raft.md, D4",
+        "consensus.md, D4",
         "entries that a conflict removed do not count as durable any more",
         (
             Edit(
@@ -212,7 +212,7 @@ RULES: Final = (
     ),
     Rule(
         "a-group-under-way-proves-no-removed-entry",
-        "raft.md, D4",
+        "consensus.md, D4",
         "an fsync that began before a conflict proves only what is before the conflict",
         (
             Edit(
@@ -224,7 +224,7 @@ RULES: Final = (
     ),
     Rule(
         "apply-only-what-is-durable-here",
-        "raft.md, Rules of the core; node.take_committed",
+        "consensus.md, Rules of the core; node.take_committed",
         "nothing is applied beyond the own durable log, so that no snapshot reaches beyond it",
         (
             Edit(
@@ -236,7 +236,7 @@ RULES: Final = (
     ),
     Rule(
         "apply-nothing-while-installing",
-        "raft.md, D14; Raft §7",
+        "consensus.md, D14; Raft §7",
         "while a snapshot is being loaded nothing is appended, committed or applied",
         (
             Edit(f"{_NODE}.take_committed", "or self.installing", ""),
@@ -246,7 +246,7 @@ RULES: Final = (
     ),
     Rule(
         "a-full-disk-steps-down",
-        "raft.md, Journal (Errors)",
+        "consensus.md, Journal",
         "a node whose disk is full takes no term, vote or entry and does not lead",
         (
             Edit(

@@ -14,9 +14,9 @@ _FRONTEND = "quorum.server.frontend:Frontend"
 _MACHINE = "quorum.core.machine:StateMachine"
 _REPLICA = "quorum.node.replica:NodeReplica"
 _TRACKER = "quorum.core.session_tracker:SessionTracker"
-_SESSIONS = "architecture.md, Sessions and clocks"
-_ORDERING = "architecture.md, Life of a write; zookeeper.md, Ordering"
-_WATCHES = "zookeeper.md, Watches"
+_SESSIONS = "guarantees.md, Sessions and watches"
+_ORDERING = "ARCHITECTURE.md, Life of a write; guarantees.md, Reads"
+_WATCHES = "guarantees.md, Sessions and watches"
 
 RULES: Final = (
     Rule(
@@ -162,7 +162,7 @@ RULES: Final = (
     ),
     Rule(
         "a-close-ends-the-session",
-        "testing.md, I13",
+        "simulation.md, What is checked",
         "nothing of a session takes effect after its close",
         (
             Edit(
@@ -174,7 +174,7 @@ RULES: Final = (
     ),
     Rule(
         "ephemerals-go-with-their-session",
-        "testing.md, I10",
+        "simulation.md, What is checked",
         "all ephemerals of a session vanish in its end",
         (
             Edit(
@@ -186,7 +186,7 @@ RULES: Final = (
     ),
     Rule(
         "sessions-have-passwords",
-        "testing.md, I12",
+        "simulation.md, What is checked",
         "a session is resumed only with its password",
         (
             Edit(
@@ -198,7 +198,7 @@ RULES: Final = (
     ),
     Rule(
         "no-client-goes-back",
-        "testing.md, I8; zookeeper.md, Handshake",
+        "simulation.md, What is checked; guarantees.md, Sessions and watches",
         "a client that has seen a later zxid is turned away",
         (
             Edit(
@@ -244,7 +244,7 @@ RULES: Final = (
     ),
     Rule(
         "one-event-for-one-watch",
-        f"{_WATCHES}; testing.md, I14",
+        f"{_WATCHES}; simulation.md, What is checked",
         "an event uses its watch up",
         (
             Edit(
@@ -256,19 +256,19 @@ RULES: Final = (
     ),
     Rule(
         "set-watches-tells-what-was-missed",
-        f"{_WATCHES}; testing.md, I15",
+        f"{_WATCHES}; simulation.md, What is checked",
         "setWatches yields an event for what changed while the client was away",
         (Edit("quorum.core.rearm:rearm", "if event_type is None:", "if True:"),),
     ),
     Rule(
         "set-watches-leaves-the-others",
-        f"{_WATCHES}; testing.md, I15",
+        f"{_WATCHES}; simulation.md, What is checked",
         "setWatches leaves the watches of what did not change",
         (Edit("quorum.core.rearm:rearm", "table.add(kind, path, watcher)", "pass"),),
     ),
     Rule(
         "set-watches-compares-zxids",
-        f"{_WATCHES}; testing.md, I15",
+        f"{_WATCHES}; simulation.md, What is checked",
         "setWatches yields no event for what did not change",
         (
             Edit(

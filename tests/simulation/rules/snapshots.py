@@ -15,7 +15,7 @@ _WALK = "quorum.core.snapshot_walk"
 RULES: Final = (
     Rule(
         "compaction-goes-back-to-the-older-snapshot",
-        "raft.md, D5, Journal, Snapshots",
+        "consensus.md, D5, Journal, Snapshots",
         "the log behind the older of the two kept snapshots stays",
         (
             Edit(
@@ -27,19 +27,19 @@ RULES: Final = (
     ),
     Rule(
         "two-snapshots-are-kept",
-        "raft.md, Snapshots",
+        "consensus.md, Snapshots",
         "two are kept; a broken newest one falls back to the one before",
         (Setting("quorum.raft.snapshots.snapshots:KEPT", 1),),
     ),
     Rule(
         "what-does-not-count-goes-before-the-log",
-        "raft.md, D5, Snapshots; snapshots.SnapshotStore.detach",
+        "consensus.md, D5, Snapshots; snapshots.SnapshotStore.detach",
         "a snapshot whose name could not be made durable goes before the log behind it",
         (Edit(f"{_STORE}.adopt", "self._table.setdefault(path, (snapshot, _State.LEFT))", "pass"),),
     ),
     Rule(
         "a-broken-snapshot-falls-back",
-        "raft.md, D14, Snapshots",
+        "consensus.md, D14, Snapshots",
         "a broken newest snapshot is set aside and the one before is taken",
         (
             Edit(
@@ -63,7 +63,7 @@ RULES: Final = (
     ),
     Rule(
         "broken-snapshots-are-no-empty-state",
-        "raft.md, D14",
+        "consensus.md, D14",
         "where there are snapshots and none is good, the start is refused",
         (Edit(f"{_STORE}.load_newest", "if self.broken is not None:", "if False:"),),
         guard="the log behind a snapshot is gone, and its beginning is compared with the state at the start",
@@ -71,7 +71,7 @@ RULES: Final = (
     ),
     Rule(
         "a-snapshot-is-synced-before-its-name",
-        "raft.md, D16",
+        "consensus.md, D16",
         "a snapshot's bytes are durable before it has its name",
         (
             Edit(f"{_STORE}.adopt", "partial.fdatasync()", "pass"),
@@ -80,7 +80,7 @@ RULES: Final = (
     ),
     Rule(
         "a-snapshot-is-written-aside",
-        "raft.md, D16",
+        "consensus.md, D16",
         "a snapshot is written under another name and renamed when it is whole",
         (
             Edit(f"{_STORE}.create_partial", 'partial = f"{path}.{origin}{_PARTIAL}"', "partial = path"),
@@ -89,13 +89,13 @@ RULES: Final = (
     ),
     Rule(
         "a-start-makes-names-durable",
-        "raft.md, D15, D16",
+        "consensus.md, D15, D16",
         "a snapshot that a start lists is one whose name is durable, whoever gave it the name",
         (Edit(f"{_STORE}.__init__", "disk.fsync_dir(directory)", "pass"),),
     ),
     Rule(
         "a-snapshot-has-its-name-durably",
-        "raft.md, D16",
+        "consensus.md, D16",
         "the folder is fsynced behind the rename, before anything is compacted or acknowledged",
         (
             Edit(
@@ -107,7 +107,7 @@ RULES: Final = (
     ),
     Rule(
         "a-snapshot-is-read-back",
-        "raft.md, D16",
+        "consensus.md, D16",
         "a snapshot is verified before it counts",
         (Edit(f"{_STORE}.adopt", "for body in reader.bodies():", "for body in ():"),),
         guard="bytes change only on the disk here, not between the walk and the file; a piece that was lost "
@@ -115,7 +115,7 @@ RULES: Final = (
     ),
     Rule(
         "an-install-counts-when-durable",
-        "raft.md, D14, Snapshots",
+        "consensus.md, D14, Snapshots",
         "an install is acknowledged only when its record is durable",
         (
             Edit(
@@ -128,7 +128,7 @@ RULES: Final = (
     ),
     Rule(
         "an-install-has-a-record",
-        "raft.md, D14, D15, Snapshots",
+        "consensus.md, D14, D15, Snapshots",
         "an install is a record of the journal",
         (
             Edit(
@@ -140,7 +140,7 @@ RULES: Final = (
     ),
     Rule(
         "a-failed-install-is-refused",
-        "raft.md, D14",
+        "consensus.md, D14",
         "an install that failed is answered with a refusal",
         (
             Edit(
@@ -152,7 +152,7 @@ RULES: Final = (
     ),
     Rule(
         "the-highest-install-is-reached",
-        "raft.md, Snapshots",
+        "consensus.md, Snapshots",
         "a node that cannot reach the highest installed index refuses to start",
         (
             Edit(
@@ -169,7 +169,7 @@ RULES: Final = (
     ),
     Rule(
         "an-interrupted-install-is-finished",
-        "raft.md, D15",
+        "consensus.md, D15",
         "a start finishes the install of a snapshot whose record a crash took",
         (
             Edit(
@@ -181,7 +181,7 @@ RULES: Final = (
     ),
     Rule(
         "the-log-beyond-a-snapshot-is-kept",
-        "raft.md, D15",
+        "consensus.md, D15",
         "log and snapshot are matched by index and term; what the log has beyond is kept",
         (
             Edit(
@@ -203,7 +203,7 @@ RULES: Final = (
     ),
     Rule(
         "a-snapshot-holds-the-members-of-its-index",
-        "raft.md, D17",
+        "consensus.md, D17",
         "a snapshot stores the membership as of its own index",
         (
             Edit(
@@ -215,32 +215,32 @@ RULES: Final = (
     ),
     Rule(
         "a-walk-keeps-what-changes",
-        "raft.md, Snapshots",
+        "consensus.md, Snapshots",
         "the overlay keeps the first old record of each changed znode",
         (Edit(f"{_WALK}:_Overlay.note", "known[name] = old", "known.setdefault(name, None)"),),
     ),
     Rule(
         "a-walk-keeps-the-first-old-record",
-        "raft.md, Snapshots",
+        "consensus.md, Snapshots",
         "a znode that changes again keeps the form that it had when the walk began",
         (Edit(f"{_WALK}:_Overlay.note", "elif name in known: return", "elif name in known:\n    pass"),),
     ),
     Rule(
         "a-full-overlay-gives-up",
-        "raft.md, Snapshots",
+        "consensus.md, Snapshots",
         "a walk whose overlay is full is given up",
         (Edit(f"{_WALK}:_Overlay.note", "self.overflown = True", "pass"),),
     ),
     Rule(
         "a-sent-snapshot-stays",
-        "raft.md, Snapshots",
+        "consensus.md, Snapshots",
         "a snapshot that is being sent stays pinned, with the log behind it",
         (Edit(f"{_STORE}.detach", "or file.log_index in self._pins", ""),),
         guard="its open file is read to the end; the receiver then may need a newer one, which costs time",
     ),
     Rule(
         "pieces-in-order",
-        "raft.md, D18",
+        "consensus.md, D18",
         "a piece that is not the next one is not written",
         (
             Edit(f"{_RECEIVING}:handle_chunk", "elif chunk.offset != incoming.offset:", "elif False:"),
@@ -260,7 +260,7 @@ RULES: Final = (
     ),
     Rule(
         "an-installed-state-takes-the-others-place",
-        "raft.md, D14; Raft §7",
+        "consensus.md, D14; Raft §7",
         "an installed snapshot replaces the state and what had been applied",
         (
             Edit(
