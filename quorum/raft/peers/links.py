@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from quorum.errors import ProtocolError
 from quorum.platform.runtime import Runtime, TimerHandle
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec, PeerMessage
 from quorum.raft.peers.hello import Callee, Dialler, HelloRefusedError, PeerIdentity
+from quorum.raft.peers.peers import TransportOptions
 
 #: Bytes of the receive buffer before the hello is done; two records fit.
 HELLO_BUFFER_BYTES: Final = 16 * 1024
@@ -50,25 +51,13 @@ class LinkOwner(Protocol):
         """
 
 
-class LinkContext:
+class LinkContext(NamedTuple):
     """What all links of one transport share."""
 
-    def __init__(
-        self,
-        owner: LinkOwner,
-        runtime: Runtime,
-        codec: Codec,
-        *,
-        handshake_timeout_ms: int,
-        unacknowledged_timeout_ms: int,
-        write_bytes_max: int,
-    ) -> None:
-        self.owner = owner
-        self.runtime = runtime
-        self.codec = codec
-        self.handshake_timeout_ms = handshake_timeout_ms
-        self.unacknowledged_timeout_ms = unacknowledged_timeout_ms
-        self.write_bytes_max = write_bytes_max
+    owner: LinkOwner
+    runtime: Runtime
+    codec: Codec
+    options: TransportOptions
 
 
 class SendQueue:
@@ -159,9 +148,9 @@ class PeerLink(asyncio.BufferedProtocol):
                 f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "unknown address"
             )
         self._set_options(transport.get_extra_info("socket"))
-        stream.set_write_buffer_limits(high=self._context.write_bytes_max)
+        stream.set_write_buffer_limits(high=self._context.options.write_bytes_max)
         self._timer = self._context.runtime.call_later(
-            self._context.handshake_timeout_ms, self.close, "the hello took too long"
+            self._context.options.handshake_timeout_ms, self.close, "the hello took too long"
         )
         if isinstance(self._hello, Dialler):
             stream.write(self._hello.begin())
@@ -234,7 +223,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self._transport.close()
         self._closed = True
         self._timer = self._context.runtime.call_later(
-            self._context.handshake_timeout_ms, self._transport.abort
+            self._context.options.handshake_timeout_ms, self._transport.abort
         )
         self._context.owner.link_closed(self._as_link(), str(error), error)
 
@@ -250,7 +239,7 @@ class PeerLink(asyncio.BufferedProtocol):
     def _set_options(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        timeout_ms = self._context.unacknowledged_timeout_ms
+        timeout_ms = self._context.options.unacknowledged_timeout_ms
         seconds = max(1, timeout_ms // 1000)
         # Elsewhere than on Linux some of these do not exist; a dead peer is then noticed later.
         for name, value in (
@@ -292,7 +281,7 @@ class OutboundLink(PeerLink):
                     self._write(*self.queue.take(self.queue.size_bytes))
                 self._transport.close()
                 self._timer = self._context.runtime.call_later(
-                    self._context.handshake_timeout_ms, self._transport.abort
+                    self._context.options.handshake_timeout_ms, self._transport.abort
                 )
         return self._gone
 
@@ -326,7 +315,7 @@ class OutboundLink(PeerLink):
         self._context.codec.end_turn()
         if self._closed or self._paused or not self.queue.size_bytes:
             return
-        self._write(*self.queue.take(self._context.write_bytes_max))
+        self._write(*self.queue.take(self._context.options.write_bytes_max))
         if self.queue.size_bytes:
             self._request_flush()
 

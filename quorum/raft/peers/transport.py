@@ -96,19 +96,11 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._node_id = identity().node_id
         self._dial_addresses = dict(members)
         self._peers: dict[int, Peer] = {}
-        self._context = LinkContext(
-            self,
-            runtime,
-            codec,
-            handshake_timeout_ms=self._options.handshake_timeout_ms,
-            unacknowledged_timeout_ms=self._options.unacknowledged_timeout_ms,
-            write_bytes_max=self._options.write_bytes_max,
-        )
+        self._context = LinkContext(self, runtime, codec, self._options)
         #: {accepted connections whose hello is not done: None}, oldest first
         self._handshakes: dict[InboundLink, None] = {}
         self.refusals = PeerRefusals(runtime, self._options.log_interval_ms)
         self._on_chunk: Callable[[], None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
         self._stopped = False
         self.counters = TransportCounters()
@@ -121,8 +113,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     async def start(self) -> None:
         """Listen and begin to dial."""
         listener = bind("listen.peer", self._listen)
-        self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(self._accept, sock=listener)
+        self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listener)
         for peer in self._peers.values():
             self._dial(peer)
 
@@ -178,14 +169,6 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     def ready(self) -> bool:
         """Whether the transport listens."""
         return self._server is not None and not self._stopped
-
-    def tryGetReady(self) -> None:  # noqa: N802 - the contract's name
-        """Do nothing: `start` binds, and its errors are raised there."""
-
-    def waitReady(self) -> None:  # noqa: N802 - the contract's name
-        """Return if the transport is ready; it cannot wait in the thread of its own loop."""
-        if not self.ready:
-            raise TransportNotReadyError("await start() first")
 
     def addNode(self, node: PeerNode) -> None:  # noqa: N802 - the contract's name
         """Begin to dial a member and accept its connections; its address in `members` wins over its own.
@@ -299,8 +282,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         """Open a connection to a member, unless there is one or one is under way."""
         self._stop_redial(peer)
         if peer.dialling is None and peer.greeting is None and peer.outbound is None:
-            assert self._loop is not None
-            peer.dialling = self._loop.create_task(self._connect(peer))
+            peer.dialling = asyncio.get_running_loop().create_task(self._connect(peer))
 
     async def _connect(self, peer: Peer) -> None:
         try:
