@@ -191,7 +191,7 @@ async def test_a_topic_that_was_left_alone_is_judged_when_it_is_mended(
     two.shortened = {} if is_emptied else {label: {0: LogEnd(0, 5)}}
     await two.live(incarnation="e" * 32 if is_emptied else None)
     await until(lambda: cluster.active.status().brokers.get(2) == two.generation)
-    assert list(cluster.active.status().left_alone) == [TOPIC]
+    await until(lambda: list(cluster.active.status().left_alone) == [TOPIC])
     await until(lambda: 2 in three.live_brokers)
     # Whatever the states say, it leads nothing there.
     assert two.states == {}

@@ -184,9 +184,9 @@ def test_rows_may_be_taken_slowly(cluster: TopicCluster, stream: Any) -> None:
 def test_an_end_that_never_comes_is_an_error(cluster: TopicCluster, stream: Any) -> None:
     cluster.create("ended")
     cluster.send("ended", values(5))
-    query = stream(subscribe="ended", **{"kafkaConsumer.pollTimeoutMs": "1000"})
+    query = stream(subscribe="ended", **{"kafkaConsumer.pollTimeoutMs": "5000"})
     with pytest.raises(
-        InputError, match=r"ended-0: offset 5 did not come within 1000 ms: .*ends at offset 5"
+        InputError, match=r"ended-0: offset 5 did not come within 5000 ms: .*ends at offset 5"
     ):
         list(query.reader.read(OffsetRange("ended", 0, 3, 9)))
 

@@ -19,6 +19,7 @@ from tests.simulation.world import FULL, SHORT, Outcome, Span
 MIX = (
     (3, 132, 21, FULL),
     (3, 1001, 24, SHORT),
+    (3, 1089, 1, SHORT),
     (5, 1, 3, SHORT),
 )
 MORE_OF_THE_MIX = (
