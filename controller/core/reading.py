@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from controller.core import fences
 from controller.core.inputs import Unreadable, Znode
 from controller.core.io import DeclinedError, Found, Io, Steps, parts_of, rest
 from controller.core.model import KnownState, KnownTopic, LiveBroker, problem_of
@@ -119,13 +120,22 @@ def _topic(name: str, node: Found) -> KnownTopic | Unreadable | None:
 def read_states(
     io: Io, keys: Sequence[PartitionKey]
 ) -> Steps[dict[PartitionKey, KnownState | Unreadable | None]]:
-    """Read partition states; None for a partition without one."""
+    """Read partition states; None for a partition without one.
+
+    Raises:
+        TermOverError: another controller has been elected, and has written one of them.
+    """
     nodes = yield from io.read([paths.partition_state_path(key) for key in keys])
     found: dict[PartitionKey, KnownState | Unreadable | None] = {}
+    is_late = False
     for part in parts_of(list(zip(keys, nodes, strict=True))):
         for key, node in part:
-            found[key] = _state(key, node)
+            found[key] = state = _state(key, node)
+            if isinstance(state, KnownState):
+                is_late = is_late or fences.is_of_successor(state.state.controller_epoch, io.controller_epoch)
         yield from rest(part)
+    if is_late:
+        yield from io.write_all([()])
     return found
 
 

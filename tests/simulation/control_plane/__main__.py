@@ -10,7 +10,7 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -83,15 +83,14 @@ def find(fence: str, seeds: Iterable[int]) -> int:
     return not found
 
 
-def run_all(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:
+def run_all(seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
     """Run seeds in processes of their own; yield outcomes in the order of the seeds."""
-    with ProcessPoolExecutor(
-        workers,
-        mp_context=get_context("spawn"),
-        initializer=prepare_process,
-        max_tasks_per_child=SEEDS_PER_PROCESS,
-    ) as pool:
-        yield from pool.map(run_repeatably, seeds)
+    # Not by max_tasks_per_child: in Python 3.11 a pool may forget to replace the process that has ended.
+    for start in range(0, len(seeds), SEEDS_PER_PROCESS * workers):
+        chunk = seeds[start : start + SEEDS_PER_PROCESS * workers]
+        spawning = get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=spawning, initializer=prepare_process) as pool:
+            yield from pool.map(run_repeatably, chunk)
 
 
 def run_repeatably(seed: int) -> Outcome:

@@ -15,20 +15,25 @@ SEEDS_MAX = 2000
 #: {fence: (seeds that find it, how the story of what broke begins)}. Which ones do moves with the order of
 #: events in the code; `python -m tests.simulation.control_plane --without FENCE` names others.
 FOUND: dict[str, tuple[tuple[int, ...], str]] = {
-    "controller epoch of writes": ((15, 19, 32), "I16"),
-    "controller epoch of requests": ((9, 17, 18), "I16"),
-    "generation": ((3, 10, 17), "I17"),
-    "leader epoch": ((26, 30, 76), "I18"),
-    "partition version": ((26, 47, 50), "I18"),
-    "ISR generation check": ((42, 43, 112), "I19"),
-    "truncation by leader epoch": ((3, 4, 5), "I19"),
-    "high-watermark gate": ((5, 16, 26), "I19"),
+    "controller epoch of writes": ((6, 7, 19), "I16"),
+    "controller epoch of requests": ((6, 7, 9), "I16"),
+    "generation": ((2, 3, 12), "I17"),
+    "leader epoch": ((9, 67, 44), "I18"),
+    "partition version": ((1, 2, 23), "I18"),
+    "ISR generation check": ((28, 104, 119), "I19"),
+    "truncation by leader epoch": ((1, 2, 3), "I19"),
+    "high-watermark gate": ((1, 7, 13), "I19"),
     "high watermark of consumers": ((1, 2, 3), "I19"),
-    "leading by a decision of this generation": ((9, 14, 22), "I23"),
-    "unseen bounces": ((44, 79, 192), "I19"),
-    "topic id": ((14, 59, 64), "I22"),
-    "incarnation": ((1, 14, 20), "I19"),
-    "no request before its multi is acknowledged": ((26, 35, 47), "I18"),
+    "leading by a decision of this generation": ((1, 2, 5), "I23"),
+    "unseen bounces": ((37, 99, 24), "I19"),
+    "topic id": ((38, 43, 57), "I22"),
+    "incarnation": ((5, 9, 20), "I19"),
+    "no request before its multi is acknowledged": ((1, 23, 26), "I18"),
+    "coordinator epoch": ((4, 8, 9), "I16"),
+    "group version": ((12, 30, 33), "I24"),
+    "generation of a group": ((18, 29, 34), "I5"),
+    "epoch of a member": ((1, 2, 5), "I5"),
+    "no answer before its multi is acknowledged": ((1, 2, 3), "I5"),
 }
 
 
