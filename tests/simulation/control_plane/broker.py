@@ -28,6 +28,7 @@ from broker.core.replica_inputs import (
 )
 from broker.groups.coordinator import Coordinator, coordinator_of
 from broker.lifecycle.registration import broker_record
+from broker.replication.outcomes import FetchPosition
 from controller.election.published import Published, read_published
 from controller.election.store import (
     compare_and_set_state,
@@ -50,7 +51,7 @@ from tests.simulation.control_plane.hosting import TRUST, HostedController
 from tests.simulation.control_plane.log import Disk, SimLog
 from tests.simulation.control_plane.members import OPTIONS as GROUP_OPTIONS
 from tests.simulation.control_plane.process import Process
-from tests.simulation.control_plane.replica import Outcome, Position, SimReplica
+from tests.simulation.control_plane.replica import Outcome, SimReplica
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.world import World
@@ -65,7 +66,7 @@ class WaitingFetch(NamedTuple):
     """A follower's fetch that waits for news."""
 
     follower: int
-    positions: Mapping[PartitionKey, Position]
+    positions: Mapping[PartitionKey, FetchPosition]
     answer: Callable[[dict[PartitionKey, Outcome]], object]
 
 
@@ -262,7 +263,7 @@ class SimBroker:
         self,
         follower: int,
         generation: int,
-        positions: Mapping[PartitionKey, Position],
+        positions: Mapping[PartitionKey, FetchPosition],
         wait_ms: float,
         answer: Callable[[dict[PartitionKey, Outcome]], object],
     ) -> None:

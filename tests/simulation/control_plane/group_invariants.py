@@ -66,6 +66,8 @@ class GroupInvariants:
         #: whatever the quorum has held: (group, partition, commit), (group, generation, member), and with the
         #: latter what the member may own
         self._said: set[Hashable] = set()
+        #: {(group, generation, member): the most that it was given in that generation}
+        self._given: dict[Hashable, frozenset[Hashable]] = {}
         #: {(group, partition): commits that are in the quorum, or were}
         self._commits: dict[tuple[str, PartitionKey], list[Mark]] = {}
         #: {topic: zxid of its last deletion}
@@ -137,6 +139,7 @@ class GroupInvariants:
                 owned = owned_of(member.assigned)  # type: ignore[union-attr]
                 held = owned | owned_of(member.revoking)  # type: ignore[union-attr]
             self._said |= {said, (*said, owned)}
+            self._given[said] = self._given.get(said, frozenset()) | owned
             for partition in held:
                 if owners.setdefault(partition, member.member_id) != member.member_id:
                     other = owners[partition]
@@ -200,7 +203,8 @@ class GroupInvariants:
         record = self.records.get(group)
         ahead = -1 if record is None else generation_of(record) - generation
         is_member = record is not None and any(each.member_id == member for each in record.members)
-        if ahead < 0 or (ahead == 0 and is_member):
+        has_more = (owned or frozenset()) <= self._given.get(said, frozenset()) and said in self._said
+        if ahead < 0 or (ahead == 0 and is_member and not has_more):
             self._fail(f"I5: {group}: {member} hears of generation {generation}, {owned}: not committed")
 
 

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.replication.outcomes import FetchPosition
 from controller.core.requests import NewPartitions, NewTopic
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from tests.simulation.control_plane.network import OUTSIDE
-from tests.simulation.control_plane.replica import Outcome, Position
+from tests.simulation.control_plane.replica import Outcome
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.broker import SimBroker
@@ -143,7 +144,7 @@ class Workload:
             if replica is None:
                 return
             offset = max(0, replica.log.log_end_offset - self._rng.randint(1, 4))
-            outcome = replica.consumer_fetched(Position(offset, -1, -1, -1, None))
+            outcome = replica.consumer_fetched(FetchPosition(offset, 1))
             world.invariants.check_replica(replica)
             kept = world.invariants.committed.get((replica.log.topic_id, key.partition))
             if outcome.records and kept is not None and kept.counts(replica):

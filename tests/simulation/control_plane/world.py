@@ -34,6 +34,7 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.timeline import LogTap, Timeline
 
 if TYPE_CHECKING:
+    from quorum.platform.recording import Recordings
     from tests.simulation.control_plane.replica import SimReplica
 
 TROUBLE_MS = 14_000
@@ -68,7 +69,9 @@ class Outcome:
 class World:
     """One seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, recordings: Recordings | None = None) -> None:
+        """Be as the seed says; recordings: of what the machines decide, None: none are wanted."""
+        self.recordings = recordings
         self.scheduler = scheduler = Scheduler(seed)
         self.timeline = Timeline(scheduler)
         rng = scheduler.rng("world")
@@ -309,7 +312,12 @@ class World:
 
 
 def run_seed(
-    seed: int, *, verbose: bool = False, lines: int = TIMELINE_LINES, without: str | None = None
+    seed: int,
+    *,
+    verbose: bool = False,
+    lines: int = TIMELINE_LINES,
+    without: str | None = None,
+    recordings: Recordings | None = None,
 ) -> Outcome:
     """Run a seed.
 
@@ -318,10 +326,11 @@ def run_seed(
         verbose: let the timeline have what the product logs.
         lines: of the timeline.
         without: a fence that is switched off, by its name in FENCES.
+        recordings: of what the machines of controllers and replicas decide; None: none are wanted.
     """
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    world = World(seed)
+    world = World(seed, recordings)
     outcome = Outcome(seed)
     try:
         tap = LogTap(world.scheduler, world.timeline) if verbose else nullcontext()
