@@ -72,7 +72,7 @@ class GroupInvariants:
         self._commits: dict[tuple[str, PartitionKey], list[Mark]] = {}
         #: {topic: zxid of its last deletion}
         self._deleted: dict[str, int] = {}
-        #: {(group, partition): zxid of its last commit}
+        #: {(group, partition): zxid of its last commit; -1: its topic was gone by then}
         self._committed: dict[tuple[str, PartitionKey], int] = {}
         #: {(group, generation, partition): the member that was told that it owns it}
         self._owners: dict[Hashable, str] = {}
@@ -120,7 +120,7 @@ class GroupInvariants:
                     self._fail(f"I5: {group}: the commit {mark} of {key} follows {other}")
             before.append(mark)
             self._said.add((group, key, mark))
-            self._committed[group, key] = zxid
+            self._committed[group, key] = zxid if key.topic in self._world.invariants.topics else -1
 
     def _record_written(self, group: str, record: GroupRecord) -> None:
         before = self.records.get(group)
@@ -156,7 +156,7 @@ class GroupInvariants:
             del self._commits[parts[3], key]
 
     def _is_gone(self, group: str, key: PartitionKey) -> bool:
-        """Whether a topic was deleted since its last commit, or is."""
+        """Whether a topic was deleted before or since its last commit, and maybe created again."""
         is_deleted = self._deleted.get(key.topic, -1) > self._committed.get((group, key), -1)
         return is_deleted or key.topic not in self._world.invariants.topics
 
