@@ -39,8 +39,13 @@ FENCES: dict[str, tuple[Off, ...]] = {
         Off(of_controller, "controller_epoch", lambda _version: Check(paths.CONTROLLER_EPOCH, -1)),
     ),
     "controller epoch of requests": (Off(of_broker, "is_stale_controller", _never),),
+    "newest connection": (Off(of_broker, "is_former_connection", _never),),
     "generation": (Off(of_broker, "is_stale_generation", _never),),
-    "leader epoch": (Off(of_broker, "is_stale_decision", _never),),
+    # Either of the two keeps an older decision of one controller from coming behind a newer one.
+    "leader epoch": (
+        Off(of_broker, "is_stale_decision", _never),
+        Off(of_broker, "is_former_connection", _never),
+    ),
     "partition version": (Off(of_controller, "partition_version", lambda _decided_on: -1),),
     "ISR generation check": (Off(of_broker, "may_join", _always),),
     "truncation by leader epoch": (Off(of_broker, "has_diverged", _never),),

@@ -343,9 +343,7 @@ class Members:
             if len({each.generation_id for each in members}) > 1 or len(set(owned)) != len(owned):
                 raise InvariantBrokenError(story)
             is_settled = self.world.groups.topics_changed_ms < self.world.now_ms - 4000
-            # A coordinator looks for topics when its broker's view of the cluster changes.
-            is_told = is_settled and not self.world.nemeses.mixes_requests
-            if group == CONSUMER and members and is_told and sorted(owned) != self.partitions():
+            if group == CONSUMER and members and is_settled and sorted(owned) != self.partitions():
                 raise InvariantBrokenError(f"{story} own not all of {self.partitions()}")
             for member in members:
                 if member.owned and member.acknowledged_ms < self.world.now_ms - 3000:

@@ -29,8 +29,6 @@ class Nemeses:
         self._rng = world.scheduler.rng("nemeses")
         self.bit: Counter[str] = Counter()
         self.is_active = True
-        #: whether an older control request may have come behind a newer one
-        self.mixes_requests = False
         stories = Stories(world, self, self._rng)
         works: list[Callable[[], bool]] = [
             self._kill,
@@ -74,10 +72,7 @@ class Nemeses:
             weather.late_chance = rng.choice([0.0, 0.02, 0.1])
             weather.twice_chance = rng.choice([0.0, 0.02, 0.1])
         if rng.random() < 0.15:
-            # A StopReplica and an UpdateMetadata have no fence against an older one of the same controller.
             weather.mixes_requests, weather.late_chance = True, 0.2
-            self.mixes_requests = True
-            self._world.workload.keeps_topics = True
         self._world.scheduler.at(2500, self._again)
 
     def stop(self) -> None:

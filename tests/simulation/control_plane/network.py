@@ -40,6 +40,8 @@ class Network:
         self._scheduler = scheduler
         self._rng = scheduler.rng("network")
         self.weather = Weather()
+        #: how many control connections were made
+        self.connections = 0
         #: (from, to) directions that are cut
         self._cuts: dict[tuple[int, int], None] = {}
         #: {(stream, target): when its last message arrives}
@@ -94,8 +96,8 @@ class Network:
             process.post(0, call)
 
 
-#: (request's api key, body, where the answer goes)
-Serve = Callable[[int, bytes, Callable[[bytes], object]], object]
+#: (number of the connection, request's api key, body, where the answer goes)
+Serve = Callable[[int, int, bytes, Callable[[bytes], object]], object]
 
 
 class ControlConnection:
@@ -117,6 +119,7 @@ class ControlConnection:
         self._target = target
         self._serve = serve
         self._is_closed = False
+        self._number = network.connections = network.connections + 1
 
     async def request(
         self,
@@ -148,7 +151,7 @@ class ControlConnection:
         def arrive() -> None:
             serve = self._serve()
             if serve is not None:
-                serve(api_key, body, reply)
+                serve(self._number, api_key, body, reply)
 
         stream = self if self._network.weather.mixes_requests else here
         self._network.send_in_order(stream, here.actor, self._target, arrive)

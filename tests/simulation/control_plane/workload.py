@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker.replication.outcomes import FetchPosition
 from controller.core.requests import NewPartitions, NewTopic
 from controller.wire.codes import ErrorCode
+from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
 from tests.simulation.control_plane.network import OUTSIDE
 from tests.simulation.control_plane.replica import Outcome
@@ -197,7 +198,8 @@ class Workload:
             )
         )
         self.counts["creations"] += asked
-        if topic not in self._world.invariants.topics:
+        is_going = self._world.quorum.machine.tree.get(paths.delete_topic_path(topic)) is not None
+        if is_going or topic not in self._world.invariants.topics:
             self._world.scheduler.at(self._rng.uniform(300, 1500), self.create, topic)
 
     def _administer_again(self) -> None:
