@@ -26,7 +26,7 @@ FOUND: dict[str, tuple[tuple[int, ...], str]] = {
     "high-watermark gate": ((10, 11, 17), "I19"),
     "high watermark of consumers": ((1, 2, 3), "I19"),
     "leading by a decision of this generation": ((1, 2, 5), "I23"),
-    "unseen bounces": ((195,), "I19"),
+    "unseen bounces": ((195, 570), "I19"),
     "topic id": ((2, 13, 38), "I22"),
     "incarnation": ((5, 15, 20), "I19"),
     "no request before its multi is acknowledged": ((2, 20, 26), "I18"),
