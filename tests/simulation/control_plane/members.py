@@ -70,6 +70,8 @@ class Member:
         self.member_id = name
         self.generation_id = GenerationId(-1)
         self.owned: Collection[PartitionKey] = ()
+        #: {topic: its id}, as far as it knows them
+        self.topic_ids: dict[str, str] = {}
         self.is_over = False
         #: When a commit was acknowledged last.
         self.acknowledged_ms = -1
@@ -132,12 +134,13 @@ class Member:
             return
         self._numbers += 1
         self._coordinator = self._coordinator or self._members.find_coordinator()
-        mark = Mark(generation_id, self.member_id, self._numbers, self._coordinator)
         chosen = self._rng.sample(sorted(keys), self._rng.randint(1, len(keys)))
-        offset = OffsetRecord(self._numbers, -1, mark.encode(), self._world.now_ms)
-        request = inputs.CommitOffsets(
-            self.group, self.member_id, None, generation_id, dict.fromkeys(chosen, offset)
-        )
+        offsets = {}
+        for key in chosen:
+            topic_id = self.topic_ids.get(key.topic, "")
+            mark = Mark(generation_id, self.member_id, self._numbers, self._coordinator, topic_id)
+            offsets[key] = OffsetRecord(self._numbers, -1, mark.encode(), self._world.now_ms)
+        request = inputs.CommitOffsets(self.group, self.member_id, None, generation_id, offsets)
         outcome = await self._ask(request, ErrorCode)
         self._members.counts["commits" if outcome is ErrorCode.NONE else "commits refused"] += 1
         if outcome is ErrorCode.NONE:
@@ -244,6 +247,7 @@ class ConsumerMember(Member):
             if answer.assignment is not None:
                 owned = answer.assignment
                 self.owned = self._members.names_of(owned)
+                self.topic_ids = {each.topic: self._members.id_of(each.topic) for each in self.owned}
             if answer.assignment is None:
                 if former is not None and self._rng.random() < 0.2:
                     # As of a thread that has missed the rebalance.
@@ -308,6 +312,10 @@ class Members:
         """Return all partitions, as the leader of a group finds them."""
         topics = sorted(self.world.invariants.topics.items())
         return [PartitionKey(name, each) for name, record in topics for each in sorted(record.partitions)]
+
+    def id_of(self, topic: str) -> str:
+        """Return the id of a topic that exists."""
+        return str(self.world.invariants.topics[topic].topic_id)
 
     def names_of(self, owned: Assignment) -> list[PartitionKey]:
         """Return the partitions of topics that exist."""
