@@ -14,6 +14,21 @@ from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 
 
+class ControlOrder:
+    """Which connection control requests are taken from: the newest by which a controller has spoken."""
+
+    def __init__(self) -> None:
+        """Have heard none."""
+        self._newest = -1
+
+    def admits(self, number: int) -> bool:
+        """Say whether a request of a connection is taken; connections are numbered as they were accepted."""
+        if fences.is_former_connection(number, self._newest):
+            return False
+        self._newest = number
+        return True
+
+
 class ControlGate:
     """The numbers that fence control requests."""
 

@@ -24,6 +24,14 @@ def is_stale_controller(controller_epoch: ControllerEpoch, known: ControllerEpoc
     return controller_epoch < known
 
 
+def is_former_connection(number: int, newest: int) -> bool:
+    """Whether a request comes by an older connection than one by which a controller has spoken since.
+
+    Its sender has given that connection up, and what it said there was decided before what it says now.
+    """
+    return number < newest
+
+
 def is_stale_generation(broker_epoch: BrokerGeneration, generation: BrokerGeneration) -> bool:
     """Whether a request is for a former life of this broker."""
     return broker_epoch < generation

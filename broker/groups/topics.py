@@ -84,7 +84,7 @@ class GroupTopics:
             self._again_ms = now_ms + READ_AGAIN_MS
             return True
         if self._again_ms is not None and now_ms >= self._again_ms:
-            self._again_ms = None
+            self._again_ms, self._read_ms = None, now_ms
             return True
         return False
 
@@ -134,6 +134,9 @@ class GroupTopics:
             wanted &= self.existing
             self.catalog = await read_catalog(self._client, self.existing, wanted, matched)
             self._names = wanted.union(*self.catalog.matched.values())
+            if self._again_ms is None and not self._names <= self._view.topics.keys():
+                # Its deletion may take long, and nobody tells when it is over.
+                self._again_ms = self._read_ms + READ_AGAIN_MS
 
 
 async def read_catalog(

@@ -10,14 +10,16 @@ Source: kafka.network.Processor (one request of a channel at a time).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, field, replace
 from inspect import iscoroutine
 from typing import Final, cast
 
+from broker.core.control_gate import ControlOrder
 from broker.server.flow import MOVES, FlowInput, RequestFlow
 from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
@@ -43,6 +45,9 @@ UNPROVEN_FRAME_BYTES_MAX: Final = 8 * 1024
 #: An answer may not grow larger, those with records apart.
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
+#: What a controller asks: an older request would undo a newer one, and not each has a fence of its own.
+_OF_CONTROLLER: Final = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
+
 # Members of an enum cost a look-up each; these stand on the path of every request.
 _READING: Final = RequestFlow.READING
 _FULL: Final = RequestFlow.FULL
@@ -65,6 +70,10 @@ class Shared:
     turns: Turns
     #: {api key: from the arrival of a request until its response}
     times: defaultdict[int, Histogram]
+    #: which of the connections a controller is heard by
+    order: ControlOrder = field(default_factory=ControlOrder)
+    #: of the connections, as they are accepted
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +92,7 @@ class ListenerConnection(asyncio.Protocol):
     def __init__(self, shared: Shared) -> None:
         """Serve one connection of a listener."""
         self._shared = shared
+        self._number = next(shared.numbers)
         self._api = shared.api
         self._gate = None if shared.sasl is None else SaslGate(shared.sasl)
         self._shedder = shared.shedder
@@ -345,6 +355,8 @@ class ListenerConnection(asyncio.Protocol):
             return [self._authenticate(request)]
         if self._gate is not None and not self._gate.authenticated:
             raise CloseConnectionError(f"{ApiKey(api_key).name} before authentication")
+        if api_key in _OF_CONTROLLER and not self._shared.order.admits(self._number):
+            raise CloseConnectionError(f"{ApiKey(api_key).name} by a connection that has a successor")
         if self._row(request).carries_records:
             request = replace(request, answer_bytes_max=self._shedder.answer_bytes_max())
         return self._api.handle(request)

@@ -11,13 +11,22 @@ from controller.core.inputs import Done
 from controller.core.model import KnownState, KnownTopic, LiveBroker
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
-from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
 from quorum.metadata.records import TopicRecord
 
 
 def controller_epoch(epoch_version: int) -> Check:
     """Return the first operation of every write: nobody has been elected since."""
     return Check(paths.CONTROLLER_EPOCH, epoch_version)
+
+
+def is_of_successor(written_by: ControllerEpoch, own: ControllerEpoch) -> bool:
+    """Say whether a state that was read was written by a later controller.
+
+    Its topic is as that controller assigned it, which the reader may not know: replicas and state that do not
+    belong together would be sent. Whoever reads one asks the quorum whether its own term is over.
+    """
+    return written_by > own
 
 
 def partition_version(decided_on: PartitionVersion) -> int:

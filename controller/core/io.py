@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from controller.core import effects, fences, inputs
 from controller.wire.codes import ErrorCode
+from quorum.metadata.numbers import ControllerEpoch
 
 T = TypeVar("T")
 
@@ -57,11 +58,11 @@ class Io:
     """The reads and writes of one term."""
 
     def __init__(
-        self, emit: Callable[[effects.Effect], None], *, controller_epoch: int, epoch_version: int
+        self, emit: Callable[[effects.Effect], None], *, controller_epoch: ControllerEpoch, epoch_version: int
     ) -> None:
         """Write in the name of a controller epoch, as long as /controller_epoch has the version."""
         self._emit = emit
-        self._controller_epoch = controller_epoch
+        self.controller_epoch = controller_epoch
         self._epoch_version = epoch_version
         self._last_id = 0
         self._open: set[int] = set()
@@ -144,7 +145,7 @@ class Io:
             found.append(outcome)
         if is_fenced:
             raise TermOverError(
-                f"controller epoch {self._controller_epoch} is over: /controller_epoch has changed",
+                f"controller epoch {self.controller_epoch} is over: /controller_epoch has changed",
                 is_fenced=True,
             )
         return found

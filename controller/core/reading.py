@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from controller.core import fences
 from controller.core.inputs import Unreadable, Znode
 from controller.core.io import DeclinedError, Io, Steps, parts_of, rest
 from controller.core.model import KnownState, KnownTopic, LiveBroker, problem_of
@@ -100,8 +101,18 @@ def read_topics(io: Io, names: Sequence[str]) -> Steps[dict[str, KnownTopic | Un
 def read_states(
     io: Io, keys: Sequence[PartitionKey]
 ) -> Steps[dict[PartitionKey, KnownState | Unreadable | None]]:
-    """Read partition states; None for a partition without one."""
-    return (yield from _read(io, keys, paths.partition_state_path, _state))
+    """Read partition states, None for a partition without one; the term is over if a successor wrote one."""
+    found = yield from _read(io, keys, paths.partition_state_path, _state)
+    is_late = False
+    for part in parts_of(list(found.values())):
+        states = [each.state for each in part if isinstance(each, KnownState)]
+        epochs = {state.controller_epoch for state in states}
+        is_late = is_late or any(fences.is_of_successor(epoch, io.controller_epoch) for epoch in epochs)
+        yield from rest(part)
+    if is_late:
+        # The write is refused: the office is another's.
+        yield from io.write_all([()])
+    return found
 
 
 def _read(

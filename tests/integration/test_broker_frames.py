@@ -22,7 +22,7 @@ from controller.messages.entities import decode_response as decode_control_respo
 from controller.messages.entities import encode_request as encode_control_request
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
-from controller.wire.connection import BrokerAuthenticationError, BrokerConnection
+from controller.wire.connection import BrokerAuthenticationError, BrokerConnection, BrokerConnectionLostError
 from controller.wire.frames import response_body_offset
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_services import CLUSTER_ID
@@ -415,6 +415,25 @@ async def test_an_authenticated_peer_controls_and_fetches(broker: MemoryBroker) 
     body = await connection.request(ApiKey.FETCH, 12, fetch_body(), flexible=True, timeout_ms=5000)
     assert decode_response(ApiKey.FETCH, 12, body).error_code == 0
     connection.close()
+
+
+async def test_a_controller_is_heard_by_its_newest_connection_only(broker: MemoryBroker) -> None:
+    host, port = broker.broker_address
+    older, newer = [
+        await BrokerConnection.open(
+            host, port, secrets=[SECRET], cluster_id=CLUSTER_ID, client_id="test", timeout_ms=5000
+        )
+        for _ in range(2)
+    ]
+    for connection, topic in ((older, "first"), (newer, "second")):
+        request = encode_control_request(update_metadata({topic: [partition_state(0)]}))
+        await connection.request(ApiKey.UPDATE_METADATA, 7, request, flexible=True, timeout_ms=5000)
+    late = encode_control_request(update_metadata({"third": [partition_state(0)]}))
+    with pytest.raises(BrokerConnectionLostError):
+        await older.request(ApiKey.UPDATE_METADATA, 7, late, flexible=True, timeout_ms=5000)
+    assert {"first", "second"} <= broker.parts.view.topics.keys()
+    assert "third" not in broker.parts.view.topics
+    newer.close()
 
 
 async def test_a_wrong_secret_is_refused(broker: MemoryBroker, caplog: pytest.LogCaptureFixture) -> None:

@@ -500,7 +500,8 @@ class ControllerScene(Scene):
             case GiveWay():
                 inbox.append(Continued())
             case Write():
-                changes = "; ".join(controller_lines.operations(effect.operations)) or "empty nodes"
+                changes = "; ".join(controller_lines.operations(effect.operations))
+                changes = changes or ("empty nodes" if len(effect.operations) > 1 else "its fence alone")
                 self.lines.append(self._said(office, f"write: {changes}"))
                 if self.waits:
                     self.held.append((office, effect))

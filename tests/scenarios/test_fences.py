@@ -27,6 +27,7 @@ ANY_EPOCH = Check(paths.CONTROLLER_EPOCH, -1)
 #: (fence, what it always answers or what takes its place, the story about it)
 CONTROLLER: list[tuple[str, object, str]] = [
     ("controller_epoch", ANY_EPOCH, "controller/fenced_controller"),
+    ("is_of_successor", False, "controller/state_of_a_successor"),
     ("partition_version", -1, "controller/isr_change_in_a_pass"),
     ("bounced_unseen", False, "controller/unseen_bounce"),
     ("is_other_topic", False, "controller/created_again_unnoticed"),

@@ -59,6 +59,8 @@ def parse() -> argparse.Namespace:
         help="run a cluster that nobody uses for so long, and its pace",
     )
     parser.add_argument("--workers", type=at_least_one, default=os.cpu_count() or 1)
+    # What only the control plane's own command line asks for.
+    parser.set_defaults(without=None, record=None)
     arguments = parser.parse_args()
     if arguments.idle is not None and not 0 < arguments.idle < math.inf:
         parser.error(f"--idle is {arguments.idle:g}: give a number of simulated seconds above 0")

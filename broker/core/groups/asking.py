@@ -118,6 +118,8 @@ def _put_offsets(
         return refusal
     if offsets:
         ground.bytes.put(slot, offsets, growth)
+        # Who commits knows the topic: it may have come again since it was looked for.
+        slot.known_topics = slot.known_topics.difference(key.topic for key in offsets)
         if slot.stored.record is None and (slot.flying is None or slot.flying.record is None):
             slot.machine.unsaved = True
     return ErrorCode.NONE

@@ -234,7 +234,7 @@ class GroupsMachine:
         """Ask of every group whether it needs a rebalance, and drop the offsets of deleted topics."""
         self._ground.catalog = found.catalog
         for slot in self.slots():
-            gone = slot.known_topics - found.existing
+            gone, slot.known_topics = slot.known_topics - found.existing, frozenset()
             removed = [key for key in slot.stored.offsets if key.topic in gone] if gone else []
             if removed:
                 self._ground.bytes.remove(slot, removed)

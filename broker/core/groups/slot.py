@@ -37,7 +37,7 @@ class GroupSlot:
         #: Of the record that was written last.
         self.written_bytes = 0
         self.offset_bytes = sum(each.stored_bytes for each in stored.offsets.values())
-        #: Topics that had offsets when topics were last read.
+        #: While topics are read: those that had offsets at the begin, and got none since.
         self.known_topics: frozenset[str] = frozenset()
 
     @property

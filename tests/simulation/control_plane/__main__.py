@@ -10,10 +10,12 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
+from quorum.platform.recording import Recordings
 from tests.simulation.control_plane.fences_off import FENCES
 from tests.simulation.control_plane.world import Outcome, run_seed
 from tests.simulation.world import prepare_process
@@ -34,10 +36,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--without", choices=FENCES, metavar="FENCE", help=words)
     parser.add_argument("--timeline", action="store_true", help="print the timeline of --seed")
     parser.add_argument("--lines", type=at_least_one, default=80, help="how much of it")
+    words = (
+        "record what the machines of --seed decide in this folder; tests/support/replaying.py plays it again"
+    )
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help=words)
     parser.add_argument("--workers", type=at_least_one, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     if arguments.timeline and arguments.seed is None:
         parser.error("--timeline is that of one seed: give --seed too")
+    if arguments.record is not None and arguments.seed is None:
+        parser.error("--record is of one seed: give --seed too")
     return arguments
 
 
@@ -53,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.without is not None:
         return find(arguments.without, range(arguments.first, arguments.first + arguments.seeds))
     if arguments.seed is not None:
-        outcome = run_seed(arguments.seed, verbose=arguments.timeline, lines=arguments.lines)
+        recordings = None if arguments.record is None else Recordings(arguments.record)
+        verbose, lines = arguments.timeline, arguments.lines
+        outcome = run_seed(arguments.seed, verbose=verbose, lines=lines, recordings=recordings)
         if arguments.timeline or not outcome.ok:
             print("\n".join(outcome.timeline))
         outcomes = [outcome]
@@ -83,15 +93,14 @@ def find(fence: str, seeds: Iterable[int]) -> int:
     return not found
 
 
-def run_all(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:
+def run_all(seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
     """Run seeds in processes of their own; yield outcomes in the order of the seeds."""
-    with ProcessPoolExecutor(
-        workers,
-        mp_context=get_context("spawn"),
-        initializer=prepare_process,
-        max_tasks_per_child=SEEDS_PER_PROCESS,
-    ) as pool:
-        yield from pool.map(run_repeatably, seeds)
+    # Not by max_tasks_per_child: in Python 3.11 a pool may forget to replace the process that has ended.
+    for start in range(0, len(seeds), SEEDS_PER_PROCESS * workers):
+        chunk = seeds[start : start + SEEDS_PER_PROCESS * workers]
+        spawning = get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=spawning, initializer=prepare_process) as pool:
+            yield from pool.map(run_repeatably, chunk)
 
 
 def run_repeatably(seed: int) -> Outcome:

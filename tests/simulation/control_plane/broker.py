@@ -26,7 +26,9 @@ from broker.core.replica_inputs import (
     SessionLost,
     StopReplica,
 )
+from broker.groups.coordinator import Coordinator, coordinator_of
 from broker.lifecycle.registration import broker_record
+from broker.replication.outcomes import FetchPosition
 from controller.election.published import Published, read_published
 from controller.election.store import (
     compare_and_set_state,
@@ -47,8 +49,9 @@ from tests.simulation.control_plane.control import Control
 from tests.simulation.control_plane.fetcher import Fetchers
 from tests.simulation.control_plane.hosting import TRUST, HostedController
 from tests.simulation.control_plane.log import Disk, SimLog
+from tests.simulation.control_plane.members import OPTIONS as GROUP_OPTIONS
 from tests.simulation.control_plane.process import Process
-from tests.simulation.control_plane.replica import Outcome, Position, SimReplica
+from tests.simulation.control_plane.replica import Outcome, SimReplica
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.world import World
@@ -63,7 +66,7 @@ class WaitingFetch(NamedTuple):
     """A follower's fetch that waits for news."""
 
     follower: int
-    positions: Mapping[PartitionKey, Position]
+    positions: Mapping[PartitionKey, FetchPosition]
     answer: Callable[[dict[PartitionKey, Outcome]], object]
 
 
@@ -88,6 +91,7 @@ class SimBroker:
         self.client: SimClient | None = None
         self.control = Control(self)
         self.controller: HostedController | None = None
+        self.coordinator: Coordinator | None = None
         self.replicas: dict[PartitionKey, SimReplica] = {}
         self._fetchers = Fetchers(self)
         self._waiting: list[WaitingFetch] = []
@@ -153,13 +157,17 @@ class SimBroker:
         self.control.registered()
         rng = random.Random(f"{self.world.scheduler.seed}/controller/{generation}")
         controller = self.controller = HostedController(self.world, self, client, rng)
-        work = self.process.spawn(controller.run())
+        coordinator = self.coordinator = coordinator_of(
+            client.shipped, self.broker_id, GROUP_OPTIONS, self.view, TRUST
+        )
+        works = [self.process.spawn(each.run()) for each in (controller, coordinator)]
         await self._lost.wait()
-        work.cancel()
+        for work in works:
+            work.cancel()
 
     def _end_session(self) -> None:
         self.is_registered = False
-        self.controller = None
+        self.controller = self.coordinator = None
         self.control.published.attach(None)
         for replica in list(self.replicas.values()):
             replica.step(SessionLost())
@@ -255,7 +263,7 @@ class SimBroker:
         self,
         follower: int,
         generation: int,
-        positions: Mapping[PartitionKey, Position],
+        positions: Mapping[PartitionKey, FetchPosition],
         wait_ms: float,
         answer: Callable[[dict[PartitionKey, Outcome]], object],
     ) -> None:

@@ -86,6 +86,8 @@ class SimClient:
         """Belong to a process; start() connects."""
         self.process = process
         self.timeout_ms = timeout_ms
+        #: as the shipped client names it
+        self.session_timeout_ms = timeout_ms
         self.state = ClientState.CONNECTING
         self.session_id = 0
         self.link: Link | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,4 +22,6 @@ def virtual_time(scheduler: Scheduler) -> Iterator[pytest.MonkeyPatch]:
         patch.setattr(pace, "TURN_MS_MAX", 10**9)
         patch.setattr(time, "monotonic_ns", lambda: int(scheduler.now_ms) * 1_000_000)
         patch.setattr(time, "time_ns", lambda: (START_MS + int(scheduler.now_ms)) * 1_000_000)
+        drawn = scheduler.rng("uuids")
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=drawn.getrandbits(128), version=4))
         yield patch

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.core.control_gate import ControlGate
+from broker.core.control_gate import ControlGate, ControlOrder
 from broker.core.replica_effects import RefuseWith, SetAside
 from broker.core.replica_inputs import LeaderAndIsr, StopReplica
 from broker.replication.published_epoch import PublishedEpoch
@@ -49,12 +49,16 @@ class Control:
     def __init__(self, broker: SimBroker) -> None:
         self._broker = broker
         self.gate = ControlGate()
+        self._order = ControlOrder()
         self.published = PublishedEpoch()
         #: requests that came before the registration
         self._early: list[tuple[Request, Reply]] = []
 
-    def take(self, api_key: int, body: bytes, reply: Reply) -> None:
-        """Take a request from the network."""
+    def take(self, number: int, api_key: int, body: bytes, reply: Reply) -> None:
+        """Take a request from the network, by the connection of this number."""
+        if not self._order.admits(number):
+            # The connection is closed, which its peer has given up.
+            return
         request = decode_request(api_key, CONTROL_VERSIONS[api_key], body)
         assert not isinstance(request, ControlledShutdownRequest)
         if self._broker.is_registered:

@@ -1,7 +1,7 @@
 """The fences of the control plane, each with what takes its place when it is switched off.
 
-A fence is one function of `controller.core.fences` or `broker.core.fences`. Without it a stale actor acts,
-and the world must see that some promise no longer holds.
+A fence is one function of `controller.core.fences`, `broker.core.fences` or `broker.core.groups.group_fences`
+that is replaced. Without it a stale actor acts, and the world must see that some promise no longer holds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import broker.core.fences as of_broker
+import broker.core.groups.group_fences as of_groups
 import controller.core.fences as of_controller
 from controller.core.effects import Check
 from quorum.metadata import paths
@@ -38,8 +39,13 @@ FENCES: dict[str, tuple[Off, ...]] = {
         Off(of_controller, "controller_epoch", lambda _version: Check(paths.CONTROLLER_EPOCH, -1)),
     ),
     "controller epoch of requests": (Off(of_broker, "is_stale_controller", _never),),
+    "newest connection": (Off(of_broker, "is_former_connection", _never),),
     "generation": (Off(of_broker, "is_stale_generation", _never),),
-    "leader epoch": (Off(of_broker, "is_stale_decision", _never),),
+    # Either of the two keeps an older decision of one controller from coming behind a newer one.
+    "leader epoch": (
+        Off(of_broker, "is_stale_decision", _never),
+        Off(of_broker, "is_former_connection", _never),
+    ),
     "partition version": (Off(of_controller, "partition_version", lambda _decided_on: -1),),
     "ISR generation check": (Off(of_broker, "may_join", _always),),
     "truncation by leader epoch": (Off(of_broker, "has_diverged", _never),),
@@ -50,4 +56,11 @@ FENCES: dict[str, tuple[Off, ...]] = {
     "topic id": (Off(of_broker, "is_of_another_topic", _never),),
     "incarnation": (Off(of_controller, "is_other_disk", _never),),
     "no request before its multi is acknowledged": (Off(of_controller, "is_acknowledged", _always),),
+    "coordinator epoch": (Off(of_groups, "coordinator_epoch", lambda _version: -1),),
+    "group version": (Off(of_groups, "group_version", lambda _version: -1),),
+    "generation of a group": (Off(of_groups, "is_of_generation", _always),),
+    "epoch of a member": (Off(of_groups, "is_of_member_epoch", _always),),
+    "no answer before its multi is acknowledged": (
+        Off(of_groups, "may_answer", lambda is_written: True),  # noqa: ARG005 - its only argument has a name
+    ),
 }

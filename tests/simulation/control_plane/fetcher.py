@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from broker.replication.outcomes import FetchPosition
 from quorum.metadata.paths import PartitionKey
-from tests.simulation.control_plane.replica import Outcome, Position
+from tests.simulation.control_plane.replica import Outcome
 from tests.simulation.scheduler import Handle
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Fetchers:
         ]
         if not followed or fetcher.under_way is not None:
             return
-        positions: dict[PartitionKey, Position] = {}
+        positions: dict[PartitionKey, FetchPosition] = {}
         for replica in followed:
             if replica.followed is not None and replica.not_before_ms <= now_ms:
                 positions[replica.key] = replica.position(replica.followed[1])
@@ -96,7 +97,7 @@ class Fetchers:
         leader: int,
         fetcher: _Fetcher,
         number: int,
-        positions: Mapping[PartitionKey, Position],
+        positions: Mapping[PartitionKey, FetchPosition],
         outcomes: Mapping[PartitionKey, Outcome],
     ) -> None:
         for key, outcome in outcomes.items():

@@ -47,6 +47,7 @@ class HostedController(Controller):
             default_settings=TopicSettings(),
             dial={},
             rng=rng,
+            recordings=world.recordings,
         )
         self._world = world
         self._broker = broker

@@ -100,15 +100,7 @@ class Invariants:
 
     def committed_command(self, result: Result, command: Sequence[Any], session: int) -> None:
         """Look at a write."""
-        if result.err:
-            return
-        if command[0] == OP_MULTI and isinstance(result.value, list):
-            items = result.value
-            if items and items[0][0] == OP_ERROR:
-                return
-            operations: list[Sequence[Any]] = list(command[1])
-        else:
-            operations = [command]
+        operations = operations_of(result, command)
         if any(each[0] == OP_SET_DATA and each[1] == paths.CONTROLLER_EPOCH for each in operations):
             self._elected(operations, session)
         for operation in operations:
@@ -377,6 +369,16 @@ class Invariants:
             return
         if offset >= len(kept.records) or kept.records[offset].value != value:
             self.fail(f"I19: value {value} was acknowledged at offset {offset} and is not committed")
+
+
+def operations_of(result: Result, command: Sequence[Any]) -> list[Sequence[Any]]:
+    """Return the operations of a write that have taken effect."""
+    if result.err:
+        return []
+    if command[0] == OP_MULTI and isinstance(result.value, list):
+        failed = bool(result.value) and result.value[0][0] == OP_ERROR
+        return [] if failed else list(command[1])
+    return [command]
 
 
 def _brief(state: PartitionStateRecord | None) -> str:

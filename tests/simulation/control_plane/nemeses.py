@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from quorum.core.codes import OP_SET_DATA
+from quorum.metadata import paths
+from quorum.metadata.group_records import ClassicGroupRecord, GroupRecord
+from quorum.metadata.numbers import GenerationId
 from tests.simulation.control_plane.network import OUTSIDE, Weather
 from tests.simulation.control_plane.stories import Stories
 
@@ -24,8 +29,6 @@ class Nemeses:
         self._rng = world.scheduler.rng("nemeses")
         self.bit: Counter[str] = Counter()
         self.is_active = True
-        #: whether an older control request may have come behind a newer one
-        self.mixes_requests = False
         stories = Stories(world, self, self._rng)
         works: list[Callable[[], bool]] = [
             self._kill,
@@ -43,8 +46,17 @@ class Nemeses:
             self._cut_from_quorum,
             self._leave,
             self._stall_quorum,
+            self._kill_coordinator,
+            self._pause_coordinator,
+            self._write_group,
         ]
-        told = [stories.depose, stories.miss_recreation, stories.lose_while_joining, stories.join_late]
+        told = [
+            stories.depose,
+            stories.depose_coordinator,
+            stories.miss_recreation,
+            stories.lose_while_joining,
+            stories.join_late,
+        ]
         # A seed has a taste, so that some things happen often enough together.
         if self._rng.random() < 0.4:
             self._works = [*self._rng.sample(told, 2), *self._rng.sample(works, 1)]
@@ -60,10 +72,7 @@ class Nemeses:
             weather.late_chance = rng.choice([0.0, 0.02, 0.1])
             weather.twice_chance = rng.choice([0.0, 0.02, 0.1])
         if rng.random() < 0.15:
-            # A StopReplica and an UpdateMetadata have no fence against an older one of the same controller.
             weather.mixes_requests, weather.late_chance = True, 0.2
-            self.mixes_requests = True
-            self._world.workload.keeps_topics = True
         self._world.scheduler.at(2500, self._again)
 
     def stop(self) -> None:
@@ -181,6 +190,36 @@ class Nemeses:
             if client is not None and client.link is not None and client.link.is_open:
                 self._world.quorum.heard(client.session_id)
             broker.process.go_on()
+
+    def coordinator(self) -> SimBroker | None:
+        """Return a broker that believes to be the coordinator of groups."""
+        brokers = [self._world.brokers[each] for each in sorted(self._world.brokers)]
+        found = (each for each in brokers if each.coordinator is not None and each.coordinator.mandate)
+        return next(found, None)
+
+    def _kill_coordinator(self) -> bool:
+        broker = self.coordinator()
+        return broker is not None and self.kill_one(broker)
+
+    def _pause_coordinator(self) -> bool:
+        broker = self.coordinator()
+        return broker is not None and self.pause_one(broker)
+
+    def _write_group(self) -> bool:
+        """Write a group's znode, as an operator may: a generation that no member has heard of."""
+        groups = self._world.groups.records
+        if not groups:
+            return False
+        group = self._rng.choice(sorted(groups))
+        record, ahead = groups[group], self._rng.randint(1, 20)
+        if isinstance(record, ClassicGroupRecord):
+            written: GroupRecord = replace(record, generation_id=GenerationId(record.generation_id + ahead))
+        else:
+            epoch = record.group_epoch + ahead
+            written = replace(record, group_epoch=epoch, assignment_epoch=epoch)
+        self._world.note(0, f"group {group} is written by an operator")
+        self._world.quorum.write(OP_SET_DATA, paths.group_path(group), written.encode(), -1)
+        return True
 
     def _kill_controller(self) -> bool:
         broker = self.controller()

@@ -8,7 +8,7 @@ its successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from controller.wire.connection import BrokerConnectionLostError, BrokerUnreachableError
@@ -40,10 +40,12 @@ class Network:
         self._scheduler = scheduler
         self._rng = scheduler.rng("network")
         self.weather = Weather()
+        #: how many control connections were made
+        self.connections = 0
         #: (from, to) directions that are cut
         self._cuts: dict[tuple[int, int], None] = {}
-        #: {(sending process, target): when its last control request arrives}
-        self._streams: dict[tuple[Process, int], float] = {}
+        #: {(stream, target): when its last message arrives}
+        self._streams: dict[tuple[Hashable, int], float] = {}
         #: {place: process that lives there now}
         self.processes: dict[int, Process] = {}
 
@@ -69,19 +71,19 @@ class Network:
             low, high = weather.late_ms if rng.random() < weather.late_chance else weather.delay_ms
             self._scheduler.at(rng.uniform(low, high), self._arrive, source, target, call)
 
-    def send_in_order(self, process: Process, target: int, call: Callable[[], object]) -> None:
-        """Send a message that comes once, and behind all that this process has sent there before.
+    def send_in_order(self, stream: Hashable, source: int, target: int, call: Callable[[], object]) -> None:
+        """Send a message that comes once, and behind all that this stream has sent there before.
 
-        As TCP does; nothing orders it among those of another process, which may be a former controller.
+        As TCP does; nothing orders it among those of another stream, which may be a former controller's.
         """
-        weather, rng, source = self.weather, self._rng, process.actor
+        weather, rng = self.weather, self._rng
         if (source, target) in self._cuts or rng.random() < weather.lost_chance:
             return
         low, high = weather.late_ms if rng.random() < weather.late_chance else weather.delay_ms
-        due_ms = self._scheduler.now_ms + rng.uniform(low, high)
-        if not weather.mixes_requests:
-            due_ms = max(due_ms, self._streams.get((process, target), 0.0))
-            self._streams[process, target] = due_ms
+        due_ms = max(
+            self._scheduler.now_ms + rng.uniform(low, high), self._streams.get((stream, target), 0.0)
+        )
+        self._streams[stream, target] = due_ms
         self._scheduler.when(due_ms, self._arrive, source, target, call)
 
     def _arrive(self, source: int, target: int, call: Callable[[], object]) -> None:
@@ -94,8 +96,8 @@ class Network:
             process.post(0, call)
 
 
-#: (request's api key, body, where the answer goes)
-Serve = Callable[[int, bytes, Callable[[bytes], object]], object]
+#: (number of the connection, request's api key, body, where the answer goes)
+Serve = Callable[[int, int, bytes, Callable[[bytes], object]], object]
 
 
 class ControlConnection:
@@ -117,6 +119,7 @@ class ControlConnection:
         self._target = target
         self._serve = serve
         self._is_closed = False
+        self._number = network.connections = network.connections + 1
 
     async def request(
         self,
@@ -148,9 +151,10 @@ class ControlConnection:
         def arrive() -> None:
             serve = self._serve()
             if serve is not None:
-                serve(api_key, body, reply)
+                serve(self._number, api_key, body, reply)
 
-        self._network.send_in_order(here, self._target, arrive)
+        stream = self if self._network.weather.mixes_requests else here
+        self._network.send_in_order(stream, here.actor, self._target, arrive)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await answered

@@ -6,7 +6,6 @@ the quorum and what goes over the network takes time.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +13,8 @@ from broker.core import reading
 from broker.core import replica_effects as effects
 from broker.core import replica_inputs as inputs
 from broker.core.replica import ReplicaMachine
+from broker.replication.outcomes import FetchPosition
+from broker.replication.recording import RecordedReplicaMachine
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from tests.simulation.control_plane.log import Record, SimLog
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 BACKOFF_MS = (20, 200)
 #: records of one answer
 FETCH_RECORDS_MAX = 4
-
-
-class Position(NamedTuple):
-    """What a reader asks for."""
-
-    offset: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    topic_id: uuid.UUID | None
 
 
 class Outcome(NamedTuple):
@@ -53,7 +44,13 @@ class SimReplica:
         self.broker = broker
         self.key = key
         self.log = log
-        self.machine = ReplicaMachine(broker.broker_id, broker.world.min_insync(key.topic))
+        broker_id, min_insync = broker.broker_id, broker.world.min_insync(key.topic)
+        recordings = broker.world.recordings
+        self.machine = (
+            ReplicaMachine(broker_id, min_insync)
+            if recordings is None
+            else RecordedReplicaMachine(recordings, key, broker_id, min_insync)
+        )
         #: [(end of the record, what takes the answer)] of produces with acks=all
         self.produces: list[tuple[int, Callable[[ErrorCode], object]]] = []
         #: whom it follows; None: nobody
@@ -144,17 +141,17 @@ class SimReplica:
             answer(ErrorCode.NONE, offset)
         self.step(inputs.LogGrew())
 
-    def follower_fetched(self, replica_id: int, generation: int, position: Position) -> Outcome:
+    def follower_fetched(self, replica_id: int, generation: int, position: FetchPosition) -> Outcome:
         """Note what a follower has, and answer it."""
         wanted = self.step(inputs.FollowerFetch(replica_id, generation, position))  # type: ignore[arg-type]
         return self._outcome(wanted[-1], position.offset)
 
-    def consumer_fetched(self, position: Position) -> Outcome:
+    def consumer_fetched(self, position: FetchPosition) -> Outcome:
         """Answer a consumer."""
         wanted = self.step(inputs.ConsumerFetch(position))
         return self._outcome(wanted[-1], position.offset)
 
-    def look_again(self, replica_id: int, position: Position) -> Outcome:
+    def look_again(self, replica_id: int, position: FetchPosition) -> Outcome:
         """Answer a fetch that has waited."""
         answer = reading.answer(self.machine.role, replica_id, position, self.log)
         return self._outcome(answer, position.offset)
@@ -175,12 +172,12 @@ class SimReplica:
 
     # -- the follower ----------------------------------------------------------------------------------------
 
-    def position(self, leader_epoch: int) -> Position:
+    def position(self, leader_epoch: int) -> FetchPosition:
         """Return what to ask the leader for."""
         log = self.log
-        return Position(log.log_end_offset, leader_epoch, log.latest_epoch, 0, log.topic_id)
+        return FetchPosition(log.log_end_offset, 1, leader_epoch, log.latest_epoch, 0, log.topic_id)
 
-    def answered(self, asked: Position, outcome: Outcome) -> None:
+    def answered(self, asked: FetchPosition, outcome: Outcome) -> None:
         """Take a leader's answer."""
         if outcome.error_code is ErrorCode.NONE:
             self._backoff_ms = 0.0

@@ -42,6 +42,17 @@ class Stories:
         self._world.quorum.write(OP_DELETE, paths.CONTROLLER, -1)
         return True
 
+    def depose_coordinator(self) -> bool:
+        """Delete /consumers/coordinator; the coordinator may be too slow to notice before it writes."""
+        coordinator = self._nemeses.coordinator()
+        if coordinator is None:
+            return False
+        self._world.note(0, "/consumers/coordinator is deleted")
+        if self._rng.random() < 0.7:
+            self._nemeses.pause_one(coordinator, 50, 450)
+        self._world.quorum.write(OP_DELETE, paths.COORDINATOR, -1)
+        return True
+
     def miss_recreation(self) -> bool:
         """Keep a broker from the quorum while a topic of its replicas goes and comes."""
         found = self._leader_and_follower()

@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.replication.outcomes import FetchPosition
 from controller.core.requests import NewPartitions, NewTopic
 from controller.wire.codes import ErrorCode
+from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
 from tests.simulation.control_plane.network import OUTSIDE
-from tests.simulation.control_plane.replica import Outcome, Position
+from tests.simulation.control_plane.replica import Outcome
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.broker import SimBroker
@@ -143,7 +145,7 @@ class Workload:
             if replica is None:
                 return
             offset = max(0, replica.log.log_end_offset - self._rng.randint(1, 4))
-            outcome = replica.consumer_fetched(Position(offset, -1, -1, -1, None))
+            outcome = replica.consumer_fetched(FetchPosition(offset, 1))
             world.invariants.check_replica(replica)
             kept = world.invariants.committed.get((replica.log.topic_id, key.partition))
             if outcome.records and kept is not None and kept.counts(replica):
@@ -196,7 +198,8 @@ class Workload:
             )
         )
         self.counts["creations"] += asked
-        if topic not in self._world.invariants.topics:
+        is_going = self._world.quorum.machine.tree.get(paths.delete_topic_path(topic)) is not None
+        if is_going or topic not in self._world.invariants.topics:
             self._world.scheduler.at(self._rng.uniform(300, 1500), self.create, topic)
 
     def _administer_again(self) -> None:

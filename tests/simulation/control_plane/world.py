@@ -21,10 +21,12 @@ from quorum.metadata.records import NO_LEADER
 from tests.simulation.control_plane.broker import SimBroker
 from tests.simulation.control_plane.clock import virtual_time
 from tests.simulation.control_plane.fences_off import FENCES
+from tests.simulation.control_plane.group_invariants import GroupInvariants
 from tests.simulation.control_plane.invariants import InvariantBrokenError, Invariants
 from tests.simulation.control_plane.log import Disk
+from tests.simulation.control_plane.members import Members
 from tests.simulation.control_plane.nemeses import Nemeses
-from tests.simulation.control_plane.network import Network
+from tests.simulation.control_plane.network import OUTSIDE, Network
 from tests.simulation.control_plane.process import Process
 from tests.simulation.control_plane.quorum import Quorum
 from tests.simulation.control_plane.workload import TopicPlan, Workload
@@ -32,6 +34,7 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.timeline import LogTap, Timeline
 
 if TYPE_CHECKING:
+    from quorum.platform.recording import Recordings
     from tests.simulation.control_plane.replica import SimReplica
 
 TROUBLE_MS = 14_000
@@ -66,13 +69,16 @@ class Outcome:
 class World:
     """One seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, recordings: Recordings | None = None) -> None:
+        """Be as the seed says; recordings: of what the machines decide, None: none are wanted."""
+        self.recordings = recordings
         self.scheduler = scheduler = Scheduler(seed)
         self.timeline = Timeline(scheduler)
         rng = scheduler.rng("world")
         self.invariants = Invariants(self)
         self.quorum = Quorum(scheduler)
-        self.quorum.listeners.append(self.invariants.committed_command)
+        self.groups = GroupInvariants(self)
+        self.quorum.listeners += [self.invariants.committed_command, self.groups.committed_command]
         self.network = Network(scheduler)
         self.quorum_delay_ms = rng.choice([(0.1, 0.5), (0.1, 2.0), (0.5, 12.0)])
         self.quorum.lag_ms = rng.choice([(0.05, 0.5), (0.1, 3.0), (0.5, 20.0)])
@@ -86,6 +92,7 @@ class World:
         self._touched: dict[SimReplica, None] = {}
         self._problem: BaseException | None = None
         self.workload = Workload(self)
+        self.members = Members(self, Process(scheduler, OUTSIDE, self._broke))
         self.nemeses = Nemeses(self)
         scheduler.after_event.append(self._after_event)
 
@@ -237,12 +244,14 @@ class World:
         for broker_id in self.broker_ids:
             self.scheduler.at(rng.uniform(0, 100), self.start, broker_id)
         self.workload.start()
+        self.members.start()
         self.nemeses.start()
         self.scheduler.run(TROUBLE_MS)
         self.note(0, "all is healed")
         self.nemeses.stop()
         self.workload.is_administered = False
         self.workload.keeps_topics = True
+        self.members.is_changing = False
         self.scheduler.run(TROUBLE_MS + HEALING_MS)
         self._check_healed()
 
@@ -266,7 +275,7 @@ class World:
                     judge.fail(f"I23: {place}: broker {broker_id} has {replica and replica.machine.role}")
                 if broker_id not in state.isr:
                     judge.fail(f"I23: {place}: broker {broker_id} has not joined the ISR")
-            for broker in () if self.nemeses.mixes_requests else self.brokers.values():
+            for broker in self.brokers.values():
                 view = broker.view.partition(key.topic, key.partition)
                 if view is None or (view.leader, view.leader_epoch) != (state.leader, state.leader_epoch):
                     judge.fail(f"I23: {place}: broker {broker.broker_id} tells clients {view}")
@@ -275,6 +284,7 @@ class World:
                 # One without a leader waits for an operator.
                 if judge.states[PartitionKey(name, partition)][0].leader != NO_LEADER:
                     judge.fail(f"I23: the reassignment of {name}-{partition} has not ended")
+        self.members.check_healed()
         self._check_produces()
 
     def _check_produces(self) -> None:
@@ -302,7 +312,12 @@ class World:
 
 
 def run_seed(
-    seed: int, *, verbose: bool = False, lines: int = TIMELINE_LINES, without: str | None = None
+    seed: int,
+    *,
+    verbose: bool = False,
+    lines: int = TIMELINE_LINES,
+    without: str | None = None,
+    recordings: Recordings | None = None,
 ) -> Outcome:
     """Run a seed.
 
@@ -311,10 +326,11 @@ def run_seed(
         verbose: let the timeline have what the product logs.
         lines: of the timeline.
         without: a fence that is switched off, by its name in FENCES.
+        recordings: of what the machines of controllers and replicas decide; None: none are wanted.
     """
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    world = World(seed)
+    world = World(seed, recordings)
     outcome = Outcome(seed)
     try:
         tap = LogTap(world.scheduler, world.timeline) if verbose else nullcontext()
@@ -329,8 +345,8 @@ def run_seed(
         outcome.story = f"{type(error).__name__}: {error}\n{where}"
     finally:
         world.scheduler.after_event.clear()
-        for broker in list(world.brokers.values()):
-            broker.process.kill()
+        for process in (*(each.process for each in world.brokers.values()), world.members.process):
+            process.kill()
         logging.disable(silenced)
     outcome.timeline = world.timeline.lines(lines)
     outcome.trace = world.scheduler.trace
@@ -340,6 +356,7 @@ def run_seed(
     outcome.counts = world.workload.counts
     outcome.counts["unclean"] = world.invariants.unclean
     outcome.counts["terms"] = world.invariants.epoch
+    outcome.counts["coordinators"] = world.groups.epoch
     return outcome
 
 

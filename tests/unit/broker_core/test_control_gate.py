@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.control_gate import ControlGate
+from broker.core.control_gate import ControlGate, ControlOrder
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 
@@ -21,6 +21,13 @@ def test_requests_for_a_former_life_and_of_a_former_controller_are_refused() -> 
     assert judge(gate(), 19, 4) is ErrorCode.STALE_BROKER_EPOCH
     assert judge(gate(), 20, 2) is ErrorCode.STALE_CONTROLLER_EPOCH
     assert judge(gate(), 20, 3) is ErrorCode.NONE
+
+
+def test_only_the_newest_connection_that_has_spoken_is_obeyed() -> None:
+    order = ControlOrder()
+    assert [order.admits(number) for number in (3, 5, 5, 4, 3, 6, 5)] == [
+        *(True, True, True, False, False, True, False)
+    ]
 
 
 def test_question_takes_nothing() -> None:

@@ -122,3 +122,19 @@ async def test_patterns_read_what_they_match_once(monkeypatch: pytest.MonkeyPatc
     await desk.topics.read((), {"a.*"})
     await desk.topics.read((), {"a.*"})
     assert desk.topics.catalog.matched == {"a.*": ("a1", "a2")}
+
+
+async def test_a_deletion_that_takes_long_is_noticed() -> None:
+    # The brokers know no such topic any more; the quorum has it yet.
+    desk = Desk("a")
+    await desk.topics.read({"a"}, ())
+    for now_ms in (5_000, 10_000):
+        assert desk.topics.are_due(now_ms)
+        assert not desk.topics.are_due(now_ms)
+        await desk.topics.read({"a"}, ())
+        assert set(desk.topics.catalog.topics) == {"a"}
+    desk.quorum.topics.clear()
+    assert desk.topics.are_due(15_000)
+    await desk.topics.read({"a"}, ())
+    assert desk.topics.catalog.topics == {}
+    assert not desk.topics.are_due(20_000)

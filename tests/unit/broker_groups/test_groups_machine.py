@@ -8,7 +8,7 @@ import pytest
 
 from broker.core.groups import group_fences, inputs
 from broker.core.groups.machine import SWEEP_MS
-from broker.core.groups.model import GroupRefusal, GroupState, SyncRequest
+from broker.core.groups.model import Catalog, GroupRefusal, GroupState, SyncRequest
 from broker.core.groups.writing import CHUNK_BYTES
 from controller.core.effects import Check, Resign, Write
 from controller.core.inputs import Ended, MultiDone, ReadFailed, Rejected, Why
@@ -108,6 +108,22 @@ def test_offsets_of_a_deleted_topic_go_but_not_those_that_come_while_topics_are_
     world.answer_topics(wanted)
     world.finish()
     assert (world.offsets(GROUP), world.offsets("other")) == ({}, {1: 7})
+
+
+def test_a_commit_for_a_topic_that_came_again_stays() -> None:
+    world = GroupsWorld()
+    world.done(world.committing(GROUP, {0: 5}))
+    kept = world.tree.topics.pop("t")
+    world.step(inputs.TopicsChanged())
+    wanted = world.take(inputs.ReadTopics)
+    # What is looked up has no such topic yet.
+    known = inputs.TopicsRead(Catalog(), frozenset(world.tree.topics))
+    world.tree.topics["t"] = kept
+    assert world.done(world.committing(GROUP, {0: 6})) is ErrorCode.NONE
+    world.step(known)
+    world.finish()
+    assert world.offsets(GROUP) == {0: 6}
+    assert wanted.names == frozenset()
 
 
 # -- answers leave behind what holds them --------------------------------------------------------------------
