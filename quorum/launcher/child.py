@@ -42,9 +42,12 @@ class Child(NamedTuple):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What runs it."""
-        subcommand = "serve" if self.kind == "node" else self.kind
-        return (*PROGRAM, subcommand, "--config", str(self.config_file))
+        """What runs it; --bootstrap does nothing where a node has data."""
+        config = ("--config", str(self.config_file))
+        return (
+            *PROGRAM,
+            *(("serve", *config, "--bootstrap") if self.kind == "node" else ("broker", *config)),
+        )
 
     @property
     def config_file(self) -> Path:

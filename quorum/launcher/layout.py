@@ -8,9 +8,8 @@
     DIR/node-I/, broker-I/ node.toml or broker.toml (written anew, without comments, when an address changes;
                            what a person added stays), its log (….log.1: the part before), and data/
 
-Decides counts and ports, and who may found: nodes get --bootstrap only until one of them was ready. From then
-on a node without data is not started: a founder that lost its disk must not vote again under its old name.
-Does not know what a node's data mean. Hard state: the files above.
+Decides counts and ports, and that a directory that had a cluster founds no other one where the data of all
+its nodes are gone. Does not know what a node's data mean. Hard state: the files above.
 """
 
 from __future__ import annotations
@@ -269,22 +268,3 @@ def record_founding(layout: Layout) -> Layout:
 def has_data(node: Child) -> bool:
     """Tell whether a node has made its data directory its own, and still has it."""
     return (node.data_dir / "identity.json").exists()
-
-
-def start_options(layout: Layout, child: Child) -> tuple[str, ...] | None:
-    """Return the options of a process's next start; None if it must not start, because its data are lost."""
-    if child.kind == "broker" or has_data(child):
-        return ()
-    return None if layout.founded else ("--bootstrap",)
-
-
-def story_of_loss(layout: Layout, node: Child) -> str:
-    """Say why a node is not started, and what to do."""
-    # Any node that runs may be asked.
-    asked = next((other for other in layout.nodes if other != node and has_data(other)), node)
-    return (
-        f"is not started\nerror: the data directory {node.data_dir} is missing or empty\n"
-        f"remedy: put the data back, and it starts; if they are lost: quorate members replace {node.number} "
-        f"--admin {asked.admin_url}, then, until it is ready, quorate serve --config {node.config_file} "
-        "--join; once that is ended, it starts here"
-    )

@@ -1,9 +1,9 @@
 """Runs the processes of a local cluster from one list: starts them, starts them again, stops them in order.
 
-Decides when a process is started again (at once the first time, then later and later), that a node whose data
-are lost is not, when a start counts as ready, and that brokers stop before nodes. Knows of a process only
-what its /readyz says and how it ended. The processes hold the read end of a pipe whose other end is here:
-when this process ends in any way, they stop. Soft state only, but for the record that a cluster was founded.
+Decides when a process is started again (at once the first time, then later and later), when a start counts as
+ready, and that brokers stop before nodes. Knows of a process only what its /readyz says and how it ended. The
+processes hold the read end of a pipe whose other end is here: when this process ends in any way, they stop.
+Soft state only, but for the record that a cluster was founded.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from quorum.admin.client import get_readiness
 from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
 from quorum.launcher.child import Child, child_environment
-from quorum.launcher.files import bound_log, story_since, user_of
-from quorum.launcher.layout import Layout, has_data, record_founding, start_options, story_of_loss
+from quorum.launcher.files import bound_log, story_since
+from quorum.launcher.layout import Layout, has_data, record_founding
 from quorum.platform.terminal import Console, stop_signals
 
 POLL_READY_S = 0.1
@@ -45,7 +45,7 @@ class _Kept:
     child: Child
     process: asyncio.subprocess.Process | None = None
     ready: bool = False
-    #: it ended, or was not started, and has not been ready since
+    #: it ended and has not been ready since
     failed: bool = False
     #: how it is, where it is not ready; of one that failed with its story, further lines
     state: str = "does not answer yet"
@@ -124,9 +124,9 @@ class Supervisor:
     async def _keep_running(self, kept: _Kept) -> None:
         """Start a process, and again whenever it ends, until everything is to stop."""
         pause_s, told = PAUSE_FIRST_S, ""
-        while (options := await self._await_data(kept)) is not None:
+        while not self._stopping.is_set():
             started = time.monotonic()
-            state = await self._run_once(kept, options)
+            state = await self._run_once(kept)
             kept.process, kept.ready, kept.failed, kept.state = None, False, True, state
             if self._stopping.is_set():
                 return
@@ -138,12 +138,12 @@ class Supervisor:
             await _wait(self._stopping, pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _run_once(self, kept: _Kept, options: tuple[str, ...]) -> str:
+    async def _run_once(self, kept: _Kept) -> str:
         """Run a process to its end; returns how it ended, and its story in further lines."""
         log = kept.child.log_file
         try:
             offset = log.stat().st_size if log.exists() else 0
-            kept.process = process = await self._start(kept.child, options)
+            kept.process = process = await self._start(kept.child)
         except OSError as error:
             told = told_by_os(error, "making its process")
             return f"cannot be started: {told}\nremedy: {remedy_for_os(error)}"
@@ -161,27 +161,10 @@ class Supervisor:
         for line in story.splitlines():
             self._console.say(f"  {line}")
 
-    async def _await_data(self, kept: _Kept) -> tuple[str, ...] | None:
-        """Return the options of the next start, None when everything is to stop.
-
-        A node whose data are lost is waited for until they are back and no other process uses them.
-        """
-        lost = False
-        while not self._stopping.is_set():
-            options = start_options(self._layout, kept.child)
-            if options is not None and not (lost and user_of(kept.child.data_dir)):
-                return options
-            if not lost:
-                lost = kept.failed = True
-                kept.state = story_of_loss(self._layout, kept.child)
-                self._say(kept, *kept.state.split("\n", 1))
-            await _wait(self._stopping, POLL_S)
-        return None
-
-    async def _start(self, child: Child, options: tuple[str, ...]) -> asyncio.subprocess.Process:
+    async def _start(self, child: Child) -> asyncio.subprocess.Process:
         with child.log_file.open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                *(*child.command, "--parent-fd", str(self._pipe[0]), *options),
+                *(*child.command, "--parent-fd", str(self._pipe[0])),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

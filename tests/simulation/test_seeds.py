@@ -20,6 +20,7 @@ MIX = (
     (3, 132, 21, FULL),
     (3, 1001, 24, SHORT),
     (3, 1089, 1, SHORT),
+    (3, 1100, 1, SHORT),
     (5, 1, 3, SHORT),
 )
 MORE_OF_THE_MIX = (

@@ -23,7 +23,7 @@ from quorum.cli.commands import down
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.launcher.child import child_environment
 from quorum.launcher.files import bound_log, story_since
-from quorum.launcher.layout import Layout, plan, record_founding, write
+from quorum.launcher.layout import Layout, plan, write
 from quorum.launcher.supervisor import StartReport, Supervisor
 from quorum.platform.os_runtime import OsDisk
 from quorum.platform.terminal import Console, stop_signals
@@ -226,7 +226,7 @@ if kind == "serve":
     (folder / "data/identity.json").touch()
 host, _, port = tomllib.loads(pathlib.Path(config).read_text())["listen"]["admin"].partition(":")
 server = http.server.HTTPServer((host, int(port)), Answer)
-note(*sys.argv[6:], "start")
+note(*(each for each in sys.argv if each == "--bootstrap"), "start")
 server.serve_forever()
 """
 
@@ -326,28 +326,3 @@ def test_founding_is_recorded_with_the_first_ready_node(stand_ins: Layout) -> No
     _, news = supervise(stand_ins, "node 1 is ready")
     assert "the start is settled" not in news
     assert plan(stand_ins.data_dir, None, None, {}).founded
-
-
-def test_a_node_without_data_waits_until_they_are_back_and_nobody_else_uses_them(
-    stand_ins: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("quorum.launcher.supervisor.POLL_S", 0.05)
-    users: list[str | None] = [None, "7", "7"]
-    monkeypatch.setattr("quorum.launcher.supervisor.user_of", lambda _: users.pop())
-    layout = record_founding(stand_ins)
-    for node in layout.nodes:
-        node.data_dir.mkdir()
-    (layout.nodes[0].data_dir / "identity.json").touch()
-    lost = layout.nodes[1].data_dir
-    news = News("node 2 is ready")
-    supervisor = Supervisor(layout, Console(news))
-    news.stop = supervisor.stop
-
-    def ready(report: StartReport) -> None:
-        assert (report.summary, len(report.stories)) == ("3/4 ready", 1)
-        assert report.stories[0].startswith(f"node 2 is not started\n  error: the data directory {lost}")
-        (lost / "identity.json").touch()
-
-    asyncio.run(asyncio.wait_for(supervisor.run(ready), DEADLINE_S))
-    assert "node 2 is ready" in news.getvalue()
-    assert users == []

@@ -139,7 +139,7 @@ RULES: Final = (
     ),
     Rule(
         "a-cluster-is-founded-by-all",
-        "consensus.md, Membership; guarantees.md, Members",
+        "consensus.md, Membership; guarantees.md, Membership",
         "a founder founds only with the word of every other one that its log is empty",
         (
             Edit(f"{_FOUNDING}:may_found", "and not missing_founders(node)", ""),
@@ -153,7 +153,7 @@ RULES: Final = (
     ),
     Rule(
         "nobody-founds-beside-a-log",
-        "consensus.md, Membership; guarantees.md, Members",
+        "consensus.md, Membership; guarantees.md, Membership",
         "a founder founds nothing beside one that belongs to a cluster, or whose log is not empty",
         (
             Edit("quorum.raft.core.raft:Raft.founding_term", "and node.log.last_index == 0", ""),
