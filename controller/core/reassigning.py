@@ -44,7 +44,8 @@ class Reassignments:
     ) -> Steps[dict[PartitionKey, PartitionOutcome]]:
         """Begin reassignments, or cancel those whose target is None, each on its own."""
         outcomes = yield from self._begin(targets)
-        yield from self.trim()
+        if (found := (yield from self._read_request())) is not None:
+            yield from self._trim(*found, targets)
         return outcomes
 
     def take_request(self) -> Steps[None]:
@@ -52,26 +53,11 @@ class Reassignments:
         found = yield from self._read_request()
         if found is None:
             return
-        targets, _ = found
+        targets, version = found
         for key, outcome in (yield from self._begin(targets)).items():
             if outcome.error_code != ErrorCode.NONE:
                 self._io.warn(f"no reassignment of {key.topic}-{key.partition}: {outcome.message}")
-        yield from self.trim()
-
-    def trim(self) -> Steps[None]:
-        """Take out of /admin/reassign_partitions what is not under way any more; an empty one is removed."""
-        found = yield from self._read_request()
-        if found is None:
-            return
-        targets, version = found
-        rest = {
-            key: target
-            for key, target in targets.items()
-            if (move := self._model.move(key)) is not None and move.target == target
-        }
-        if len(rest) < len(targets) or not targets:
-            value = ReassignmentRecord(rest).encode() if rest else None
-            yield from replace_request(self._io, paths.REASSIGN_PARTITIONS, value, version)
+        yield from self._trim(targets, version, targets)
 
     def finish(self) -> Steps[None]:
         """End the reassignments of which nothing is left to do."""
@@ -98,7 +84,8 @@ class Reassignments:
                 self._io.info(f"{topic}-{partition} is on brokers {replicas} now")
             yield from rest(partitions)
         if has_ended:
-            yield from self.trim()
+            # An administrator may have asked for others since it was read.
+            yield from self.take_request()
 
     def _begin(
         self, targets: Mapping[PartitionKey, Replicas | None]
@@ -132,6 +119,19 @@ class Reassignments:
             self._channels.owe_metadata(begun)
             yield from self._decider.settle(begun)
         return outcomes
+
+    def _trim(
+        self, targets: Mapping[PartitionKey, Replicas], version: int, taken: Collection[PartitionKey]
+    ) -> Steps[None]:
+        """Take out of /admin/reassign_partitions the taken ones not under way; an empty one is removed."""
+        rest = {
+            key: target
+            for key, target in targets.items()
+            if key not in taken or ((move := self._model.move(key)) is not None and move.target == target)
+        }
+        if len(rest) < len(targets) or not targets:
+            value = ReassignmentRecord(rest).encode() if rest else None
+            yield from replace_request(self._io, paths.REASSIGN_PARTITIONS, value, version)
 
     def _begin_topic(self, topic: str, record: TopicRecord) -> Steps[PartitionOutcome]:
         problem = too_large(record)

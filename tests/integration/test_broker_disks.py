@@ -157,6 +157,7 @@ def test_a_follower_on_a_slow_disk_leaves_the_isr_and_comes_back(cluster: Hangin
     fill(cluster, leader, "slow", 8)
     assert cluster.has_met(follower, SLOW_FSYNC)
     assert sorted(cluster.state("slow", 0)["isr"]) == [leader, third]
-    assert cluster.get(follower, "/readyz")[0] == 200
+    ready = "its slow disk does not cost it its session"
+    eventually(lambda: cluster.get(follower, "/readyz")[0] == 200, DEADLINE_S, ready)
     cluster.mend(follower, SLOW_FSYNC)
     cluster.wait_in_sync("slow")

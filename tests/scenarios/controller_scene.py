@@ -52,6 +52,7 @@ from controller.core.machine import ControllerMachine
 from controller.core.options import ControllerOptions, Counters
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
+from quorum.metadata.admin_requests import ReassignmentRecord
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
@@ -257,6 +258,11 @@ class ControllerScene(Scene):
     @command("a client moves {key} to {replicas:ints}")
     def move(self, key: str, replicas: tuple[int, ...]) -> Lines:
         return self._ask(Reassign({key_of(key): replicas}))
+
+    @command("an operator writes the move of {key} to {replicas:ints} into the quorum")
+    def write_move(self, key: str, replicas: tuple[int, ...]) -> Lines:
+        self.tree.put(paths.REASSIGN_PARTITIONS, ReassignmentRecord({key_of(key): replicas}).encode())
+        return self._settle()
 
     @command("a client cancels the move of {key}")
     def cancel(self, key: str) -> Lines:
