@@ -37,7 +37,6 @@ from quorum.raft.engine.engine import Engine
 from quorum.raft.engine.syncobj import QuorateSyncObj
 from quorum.raft.journal.format import OriginIncarnation
 from quorum.raft.journal.journal import JournalFullError
-from quorum.raft.journal.refusals import JournalNoFilesError
 from quorum.raft.journal.writer import JournalWriter
 from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.hello import PeerIdentity
@@ -412,13 +411,9 @@ class QuorumMember:
         if not self._attached:
             self._start_error = self._start_error or error
             return
-        no_files = isinstance(error, JournalNoFilesError)
-        wanted = "a file can be opened" if no_files else "there is room on the disk"
-        log.error("nothing is acknowledged until %s: %s", wanted, error)
+        log.error("nothing is acknowledged until the journal can be written: %s", error)
         if self._ended:
             return
-        if no_files:
-            self.frontend.shedder.no_files()
         if not self.engine.soft_state.halted:
             self.engine.step(Halt(str(error)))
         self.runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)
