@@ -21,7 +21,7 @@ from quorum.admin.client import get_readiness
 from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
 from quorum.launcher.child import Child, child_environment
 from quorum.launcher.files import bound_log, story_since
-from quorum.launcher.layout import Layout, has_data, record_founding
+from quorum.launcher.layout import Layout, record_founding
 from quorum.platform.terminal import Console, stop_signals
 
 POLL_READY_S = 0.1
@@ -197,8 +197,7 @@ class Supervisor:
     async def _is_settled(self) -> bool:
         """Look, and tell whether a node serves and nothing is expected of the others soon, or all stops.
 
-        One node that is ready shows that a majority works: there is a cluster from then on. That is recorded
-        at once, but for nodes that are about to format their data for the first time.
+        One node that is ready shows that there is a cluster, which is recorded at once.
         """
         await self._look()
         if not any(kept.ready for kept in self._nodes):
@@ -207,8 +206,7 @@ class Supervisor:
         self._served_since = min(self._served_since, time.monotonic())
         settled = all(kept.ready or kept.failed for kept in self._all)
         settled = settled or time.monotonic() - self._served_since > OTHERS_DEADLINE_S
-        if settled or all(has_data(kept.child) or kept.failed for kept in self._nodes):
-            self._layout = record_founding(self._layout)
+        self._layout = record_founding(self._layout)
         return settled or self._stopping.is_set()
 
     async def _look(self) -> None:

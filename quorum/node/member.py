@@ -24,7 +24,6 @@ from quorum.node.compaction import Compaction
 from quorum.node.replica import NodeReplica
 from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter, covered_by
 from quorum.node.storage import Storage, load_machine, open_storage
-from quorum.node.timing import Timed
 from quorum.platform.open_files import connections_within, open_files_max
 from quorum.platform.runtime import Disk, Runtime
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
@@ -38,7 +37,6 @@ from quorum.raft.engine.engine import Engine
 from quorum.raft.engine.syncobj import QuorateSyncObj
 from quorum.raft.journal.format import OriginIncarnation
 from quorum.raft.journal.journal import JournalFullError
-from quorum.raft.journal.refusals import JournalNoFilesError
 from quorum.raft.journal.writer import JournalWriter
 from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.hello import PeerIdentity
@@ -240,7 +238,7 @@ class QuorumMember:
             log_bytes_min=self._sizes.snapshot_log_bytes_min,
             records_per_step=self._sizes.snapshot_records_per_step,
         )
-        replica.attach(self)
+        replica.when_applied.append(self._entry_applied)
         self.courier = SnapshotCourier(
             storage.snapshots,
             storage.disk,
@@ -252,8 +250,7 @@ class QuorumMember:
             engine.fail,
             self.snapshotter.take,
         )
-        self.timed = Timed(replica, runtime.monotonic_ms)
-        engine.attach(self.timed, self.courier)
+        engine.attach(replica, self.courier)
         self.syncobj = QuorateSyncObj(engine, transport)
         # The core has its own copy of the log's tail, and bounds it.
         storage.recovered = storage.recovered._replace(tail=())
@@ -351,7 +348,7 @@ class QuorumMember:
 
     # --- what the parts tell ----------------------------------------------------------------------
 
-    def entry_applied(self, entry: Entry) -> None:
+    def _entry_applied(self, entry: Entry) -> None:
         """Count an applied entry for the snapshots; the one that records this disk names its cluster."""
         self.snapshotter.entry_applied(entry)
         if entry.kind in CONFIGURATION_KINDS:
@@ -414,13 +411,9 @@ class QuorumMember:
         if not self._attached:
             self._start_error = self._start_error or error
             return
-        no_files = isinstance(error, JournalNoFilesError)
-        wanted = "a file can be opened" if no_files else "there is room on the disk"
-        log.error("nothing is acknowledged until %s: %s", wanted, error)
+        log.error("nothing is acknowledged until the journal can be written: %s", error)
         if self._ended:
             return
-        if no_files:
-            self.frontend.shedder.no_files()
         if not self.engine.soft_state.halted:
             self.engine.step(Halt(str(error)))
         self.runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import socket
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from quorum.admin.app import ShownParts, build_app
 from quorum.admin.gateway import Gateway
@@ -31,7 +30,6 @@ from quorum.node.node_view import RunningNodeView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
 from quorum.platform.wall_clock import CLOCK
-from quorum.raft.core.entry import Entry
 from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - whoever makes a node names its start
 from quorum.raft.peers.codec import RAFT_MESSAGE_TYPES, Codec
 from quorum.raft.peers.peers import TransportOptions
@@ -47,6 +45,7 @@ MESSAGE_TYPES = {**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES}
 CHANGELOG_NAME = "changelog"
 #: how long a stopping leader waits for another one to take over
 HANDOVER_WAIT_S = 1.0
+HANDOVER_LOOK_S = 0.005
 #: a clean stop takes a snapshot if at least so much log was applied since the last one
 LEAVING_LOG_BYTES_MIN = 16 * 1024 * 1024
 LEAVING_SNAPSHOT_WAIT_S = 15.0
@@ -62,18 +61,6 @@ class NodeSockets:
     client: socket.socket
     peer: socket.socket
     admin: socket.socket
-
-
-class _Applied(NamedTuple):
-    """Hears of every entry that became part of the state."""
-
-    member: QuorumMember
-    recorder: ChangeRecorder
-
-    def entry_applied(self, entry: Entry) -> None:
-        """Record what it changed before a snapshot can begin that covers it."""
-        self.recorder.entry_applied()
-        self.member.entry_applied(entry)
 
 
 class QuorumNode:
@@ -174,12 +161,12 @@ class QuorumNode:
         """Let another node lead before this one goes: clients of the others lose less than a heartbeat."""
         if not member.engine.leads or not member.engine.peer_ids():
             return
-        handed_over = asyncio.Event()
-        member.replica.when_deposed(handed_over.set)
         if not member.engine.transfer(None):
             return
         try:
-            await asyncio.wait_for(handed_over.wait(), HANDOVER_WAIT_S)
+            async with asyncio.timeout(HANDOVER_WAIT_S):
+                while member.engine.leader_id in (None, self.config.node.id):  # noqa: ASYNC110 - no call says it
+                    await asyncio.sleep(HANDOVER_LOOK_S)
         except TimeoutError:
             log.warning("no other node took over within %g s", HANDOVER_WAIT_S)
 
@@ -251,7 +238,8 @@ class QuorumNode:
             believes=CLOCK.believes,
         )
         recorder = ChangeRecorder(files, runtime, member.replica.machine, self.fail)
-        member.replica.attach(_Applied(member, recorder))
+        # What an entry changed is recorded before a snapshot can begin that covers it.
+        member.replica.when_applied.insert(0, lambda _: recorder.entry_applied())
         member.replica.when_installed.append(recorder.installed)
         member.storage.snapshots.before_finish = recorder.sync
         return recorder

@@ -20,13 +20,15 @@ from typing import Any, Protocol
 import msgpack
 
 from quorum.core.machine import StateMachine, config_version
-from quorum.core.results import Result, RunOutcome
+from quorum.core.results import RunOutcome
+from quorum.core.session_tracker import SessionTracker
 from quorum.core.watches import WatchTable
 from quorum.errors import QuorateError
 from quorum.node.batches import BACKLOG_BYTES_MAX, Batches
 from quorum.node.catching_up import CatchingUp
 from quorum.node.digests import DigestCheck
 from quorum.node.expiry import Expiry
+from quorum.platform.histogram import Histogram
 from quorum.platform.runtime import Runtime
 from quorum.raft.core.configuration import Configuration, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
@@ -45,14 +47,8 @@ log = logging.getLogger("quorate.replica")
 class Clients(Protocol):
     """The client side of this node, as the replica sees it; `Frontend` says what each call does."""
 
-    def run_applied(self, connection: Any, outcome: RunOutcome) -> None:
-        """Take the outcome of a run of this node."""
-
-    def observe(self, outcome: RunOutcome) -> None:
-        """Take the outcome of a run of another node, or of a connection that was given up."""
-
-    def observe_results(self, results: list[Result]) -> None:
-        """Take results that belong to no client."""
+    def applied(self, connection: Any, outcome: RunOutcome) -> None:
+        """Take an outcome: of a run of this node, or with None of anything else that was applied."""
 
     def lost(self, connection: Any) -> None:
         """Give a connection up: a run of it has an outcome that will never be known here."""
@@ -67,17 +63,12 @@ class Clients(Protocol):
         """Judge time limits."""
 
 
-class Observer(Protocol):
-    """Who must know what became part of the state: snapshots and the node's identity."""
-
-    def entry_applied(self, entry: Entry) -> None:
-        """An entry became part of the state."""
-
-
 class NodeReplica:
     """One node's copy of the state, and its part in changing it."""
 
-    #: what is told of every state that replaces this one
+    #: called with every entry that became part of the state, in this order
+    when_applied: list[Callable[[Entry], None]]
+    #: called with every state that replaces this one
     when_installed: list[Callable[[StateMachine], None]]
     #: term in which this node applied its own no-op as the leader; proposals are accepted only then
     _ready_term: int
@@ -118,7 +109,6 @@ class NodeReplica:
         self._engine = engine
         self._runtime = runtime
         self._clients = clients
-        self._observer: Observer | None = None
         self.batches = Batches(
             engine,
             runtime,
@@ -130,7 +120,6 @@ class NodeReplica:
             entry_bytes_max=entry_bytes_max,
         )
         self._expiry = Expiry(engine, runtime, batch_bytes_max, container_check_interval_ms)
-        self.sessions = self._expiry.sessions
         #: what operators ask of the cluster through this node
         self.administration = Administration(
             engine,
@@ -145,12 +134,12 @@ class NodeReplica:
         self._reported_ms = 0.0
         self._late = False
         self._catching_up = CatchingUp()
-        self._when_deposed: list[Callable[[], None]] = []
+        self.applies = Histogram()
+        self.elections = Histogram()
+        #: since when no leader is known; None while one is
+        self._leaderless_ms: float | None = runtime.monotonic_ms()
+        self.when_applied = []
         self.when_installed = []
-
-    def attach(self, observer: Observer) -> None:
-        """Set who is told of every applied entry; once, before the engine starts."""
-        self._observer = observer
 
     # --- client writes going down -----------------------------------------------------------------
 
@@ -173,6 +162,11 @@ class NodeReplica:
     def saturated(self) -> bool:
         """Tell whether so much waits for commit that client connections must not be read for now."""
         return self.batches.backlog_bytes > BACKLOG_BYTES_MAX
+
+    @property
+    def sessions(self) -> SessionTracker:
+        """Deadlines of sessions, on the leader, and those that this node is to report."""
+        return self._expiry.sessions
 
     @property
     def node_id(self) -> int:
@@ -204,6 +198,7 @@ class NodeReplica:
 
     def apply(self, entry: Entry) -> None:
         """Apply one committed entry; called in log order, each entry once."""
+        began_ms = self._runtime.monotonic_ms()
         index, term, kind, stamp_ms, payload = entry
         if kind == EntryKind.BATCH:
             self._apply_batch(index, term, stamp_ms, payload)
@@ -212,7 +207,8 @@ class NodeReplica:
             self._maybe_ready(term)
         elif kind == EntryKind.CONTROL:
             (proposals,) = fields_of(kind, payload)
-            self._clients.observe_results(self.machine.apply_control(index, term, stamp_ms, proposals))
+            results = self.machine.apply_control(index, term, stamp_ms, proposals)
+            self._clients.applied(None, RunOutcome(0, 0, results))
             self.administration.answers_applied(proposals)
         elif kind == EntryKind.REGISTER:
             node_id, incarnation = fields_of(kind, payload)
@@ -222,8 +218,9 @@ class NodeReplica:
             self._apply_configuration(entry)
         if index == self.digests.wanted_index:
             self.digests.compare(self._runtime.monotonic_ms())
-        if self._observer is not None:
-            self._observer.entry_applied(entry)
+        for call in self.when_applied:
+            call(entry)
+        self.applies.add(self._runtime.monotonic_ms() - began_ms)
 
     def _apply_batch(self, index: int, term: int, stamp_ms: int, payload: bytes) -> None:
         if payload[:2] != BATCH_HEAD:
@@ -239,10 +236,10 @@ class NodeReplica:
             batch = self.batches.forwarder.applied(number, incarnation, self._runtime.monotonic_ms())
         if batch is None:
             for outcome in outcomes:
-                clients.observe(outcome)
+                clients.applied(None, outcome)
             return
         for token, outcome in zip(batch.tokens, outcomes, strict=True):
-            clients.run_applied(token, outcome)
+            clients.applied(token, outcome)
 
     def _apply_request(self, index: int, term: int, stamp_ms: int, asked: Asked, request: object) -> None:
         """Apply an operator's request: to the machine it is a batch of one run that does nothing."""
@@ -262,7 +259,7 @@ class NodeReplica:
             self._maybe_ready(entry.term)
         else:
             result = self.machine.apply_configuration(entry.index, entry.term, entry.stamp_ms, entry.payload)
-            self._clients.observe_results([result])
+            self._clients.applied(None, RunOutcome(0, 0, [result]))
 
     def configuration(self) -> Configuration | None:
         """The applied configuration; None before the founding."""
@@ -304,7 +301,13 @@ class NodeReplica:
     # --- leadership, peers, time ------------------------------------------------------------------
 
     def leadership_changed(self, soft_state: SoftState) -> None:
-        """React to a new role, term or leader."""
+        """React to a new role, term or leader; a node without one counts an election once it knows one."""
+        if not soft_state.leader_id:
+            if self._leaderless_ms is None:
+                self._leaderless_ms = self._runtime.monotonic_ms()
+        elif self._leaderless_ms is not None:
+            self.elections.add(self._runtime.monotonic_ms() - self._leaderless_ms)
+            self._leaderless_ms = None
         self.digests.leadership_changed()
         self.administration.leadership_changed(soft_state.transfer_target)
         self.sessions.report_again()
@@ -316,10 +319,6 @@ class NodeReplica:
             self._engine.accepts_proposals = False
             self.sessions.step_down()
             self.batches.forwarder.leader_changed()
-            if soft_state.leader_id and not self._engine.leads:
-                for callback in self._when_deposed:
-                    callback()
-                self._when_deposed.clear()
         else:
             # A transfer of leadership began, or was given up.
             self._engine.accepts_proposals = not soft_state.transfer_target
@@ -338,10 +337,6 @@ class NodeReplica:
             return
         engine.accepts_proposals = True
         self.batches.forwarder.leader_ready()
-
-    def when_deposed(self, callback: Callable[[], None]) -> None:
-        """Call back once when another node leads."""
-        self._when_deposed.append(callback)
 
     def peer_connected(self, node_id: int) -> None:
         """A link is new: to the leader, what was on the old one may be lost."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TypeVar, TypeVarTuple
 
-from quorum.errors import NO_FILES_ERRNOS, NodeStoppedError
+from quorum.errors import NodeStoppedError
 from quorum.platform.runtime import Buffer, DataDirInUseError, TimerHandle
 
 Result = TypeVar("Result")
@@ -33,8 +33,6 @@ LANE_PENDING_MAX = 4096
 _BUFFERS_PER_WRITE_MAX = 1024
 #: how file systems say that they do not lock folders
 NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
-#: Files kept open for nothing, to be given up where no other can be opened: what is read must be read.
-SPARE_FILES = 4
 #: What a data directory holds is readable for its owner alone.
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
@@ -230,15 +228,9 @@ class _OsLock:
 
     def __init__(self, descriptors: list[int]) -> None:
         self._descriptors = descriptors
-        self._released: Callable[[], None] = lambda: None
-
-    def when_released(self, released: Callable[[], None]) -> None:
-        """Set what is called at the end."""
-        self._released = released
 
     def release(self) -> None:
         """Drop them; a second release does nothing."""
-        self._released()
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -251,54 +243,23 @@ def _lock_folder(descriptor: int) -> None:
             raise
 
 
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+
+
 class OsDisk:
-    """The Disk of the operating system.
-
-    While it holds a lock it keeps a few spare files, so that a lack of files does not reach the disk at once.
-    """
-
-    def __init__(self) -> None:
-        """Open nothing."""
-        #: what to give up where no file can be opened
-        self._spares: list[int] = []
-        self._spares_max = 0
-
-    def _open(self, path: str, flags: int) -> int:
-        """Open a file; where too many are open give a spare one up for it."""
-        try:
-            descriptor = os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
-        except OSError as error:
-            try:
-                # Another thread may have taken the last one just now.
-                spare = self._spares.pop() if error.errno in NO_FILES_ERRNOS else None
-            except IndexError:
-                spare = None
-            if spare is None:
-                raise
-            os.close(spare)
-            return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
-        self._keep_spares()
-        return descriptor
-
-    def _keep_spares(self) -> None:
-        """Have as many spare files again as there may be."""
-        try:
-            while len(self._spares) < self._spares_max:
-                self._spares.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as error:
-            if error.errno not in NO_FILES_ERRNOS:
-                raise
+    """The Disk of the operating system."""
 
     def create(self, path: str) -> OsFile:
         """Create a new empty file; FileExistsError if the name is taken."""
-        return OsFile(path, self._open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        return OsFile(path, _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
 
     def open(self, path: str, writable: bool = False) -> OsFile:
         """Open an existing file; FileNotFoundError if there is none, OSError if it is not a regular one."""
         # Before it is opened: that would wait for the other end of a pipe.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", path)
-        return OsFile(path, self._open(path, os.O_RDWR if writable else os.O_RDONLY))
+        return OsFile(path, _open(path, os.O_RDWR if writable else os.O_RDONLY))
 
     def rename(self, source: str, target: str) -> None:
         """Rename, replacing `target`."""
@@ -328,7 +289,7 @@ class OsDisk:
 
     def fsync_dir(self, path: str) -> None:
         """Return once the folder's names are on the disk."""
-        descriptor = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = _open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         except OSError as error:
@@ -363,12 +324,4 @@ class OsDisk:
             lock.release()
             error.filename = name
             raise
-        self._spares_max = SPARE_FILES
-        self._keep_spares()
-        lock.when_released(self._give_up_spares)
         return lock
-
-    def _give_up_spares(self) -> None:
-        self._spares_max = 0
-        while self._spares:
-            os.close(self._spares.pop())

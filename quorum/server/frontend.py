@@ -27,7 +27,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from quorum.core.codes import PERM_READ, SESSION_ATTACHED, SESSION_CLOSED
-from quorum.core.results import Event, Result, RunOutcome
+from quorum.core.results import Event, RunOutcome
 from quorum.server import words
 from quorum.server.client import ClientConnection
 from quorum.server.contact import Contact
@@ -114,21 +114,20 @@ class Frontend:
 
     # -- what the replica calls --
 
-    def run_applied(self, connection: ClientConnection, outcome: RunOutcome) -> None:
-        """Take the outcome of a run of this node; those of one connection in their order."""
-        connection.reader.deliver(outcome)
-        self._note_activity(outcome)
+    def applied(self, connection: ClientConnection | None, outcome: RunOutcome) -> None:
+        """Take an outcome; those of one connection in their order.
 
-    def observe(self, outcome: RunOutcome) -> None:
-        """Take the outcome of a run of another node, or of a connection that was given up."""
-        self.observe_results(outcome.results)
+        Args:
+            connection: whose run it was; None: of another node, given up, or of no client.
+            outcome: what was applied; of session 0 where that belongs to no client.
+        """
+        if connection is not None:
+            connection.reader.deliver(outcome)
+        else:
+            for result in outcome.results:
+                if result.events is not None:
+                    self.fire(result.zxid, result.events)
         self._note_activity(outcome)
-
-    def observe_results(self, results: list[Result]) -> None:
-        """Take results that belong to no client: expiries, a change of members."""
-        for result in results:
-            if result.events is not None:
-                self.fire(result.zxid, result.events)
 
     def lost(self, connection: ClientConnection) -> None:
         """Give a connection up: a run of it has an outcome that will never be known here."""

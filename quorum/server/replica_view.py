@@ -23,8 +23,10 @@ class ReplicaView(Protocol):
     machine: StateMachine
     #: the watches of this node's connections
     watches: WatchTable[Any]
-    #: who was heard of when
-    sessions: SessionTracker
+
+    @property
+    def sessions(self) -> SessionTracker:
+        """Deadlines of sessions, on the leader, and those that this node is to report."""
 
     @property
     def node_id(self) -> int:
@@ -40,7 +42,7 @@ class ReplicaView(Protocol):
     ) -> bool:
         """Take a run: consecutive writes of one connection with no read between them.
 
-        The outcome comes to `Frontend.run_applied`, never before this call returned, or to `Frontend.lost`.
+        The outcome comes to `Frontend.applied`, never before this call returned, or to `Frontend.lost`.
 
         Returns:
             False if it is refused, because no entry of the log could hold it; nothing happened then.

@@ -165,19 +165,6 @@ class _Life:
         return f"node {self.node.node_id} (life {self.number})"
 
 
-class _Tee:
-    """Stands between a replica and its member as the observer of applied entries."""
-
-    def __init__(self, member: QuorumMember, told: Callable[[Entry], None]) -> None:
-        self._member = member
-        self._told = told
-
-    def entry_applied(self, entry: Entry) -> None:
-        """An entry became part of the state."""
-        self._told(entry)
-        self._member.entry_applied(entry)
-
-
 class Invariants:
     """The checks of one world."""
 
@@ -342,7 +329,7 @@ class Invariants:
         platter.last_index, platter.last_term = platter.log.last_index, platter.log.last_term
         platter.hard_state = HardState(life.raft.term, life.raft.voted_for)
         self._check_started(life, platter.log)
-        member.replica.attach(_Tee(member, lambda entry: self._applied(life, entry)))
+        member.replica.when_applied.insert(0, lambda entry: self._applied(life, entry))
         _tee(life.journal, "stage", lambda records: self._staged(life, records))
         _tee(life.journal, "finish", lambda group: self._finished(life, group))
         assert node.transport is not None

@@ -161,10 +161,8 @@ def a_leader_speaks_for_a_term_that_is_not_durable(run: Run) -> None:
 def a_node_applies_another_entry(run: Run) -> None:
     node = run.followers[0]
     entries = run.world.invariants.entries
-    observer = member_of(node).replica._observer
-    assert observer is not None
     other: Entry = entries[member_of(node).engine.applied_index]._replace(payload=b"other")
-    observer.entry_applied(other)
+    member_of(node).replica.when_applied[0](other)
     run.look(node)
 
 

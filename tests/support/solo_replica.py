@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quorum.core.machine import StateMachine
+from quorum.core.results import RunOutcome
 from quorum.core.session_tracker import SessionTracker
 from quorum.core.watches import WatchTable
 from quorum.errors import QuorateError
@@ -89,7 +90,7 @@ class SoloReplica:
         assert self.frontend is not None
         machine = self.machine
         result = machine.apply_configuration(machine.applied_index + 1, 1, STAMP_MS, payload)
-        self.frontend.observe_results([result])
+        self.frontend.applied(None, RunOutcome(0, 0, [result]))
         self.frontend.end_of_turn()
 
     def saturated(self) -> bool:
@@ -127,7 +128,7 @@ class SoloReplica:
             self.machine.applied_index + 1, 1, STAMP_MS, OTHER_NODE_ID, 1, number, runs
         ):
             outcomes.append(outcome)
-            self.frontend.observe(outcome)
+            self.frontend.applied(None, outcome)
         self.frontend.end_of_turn()
         return outcomes
 
@@ -137,7 +138,7 @@ class SoloReplica:
         machine = self.machine
         proposal = ["expire", session_id, machine.sessions[session_id].nonce, machine.applied_index]
         results = machine.apply_control(machine.applied_index + 1, 1, STAMP_MS, [proposal])
-        self.frontend.observe_results(results)
+        self.frontend.applied(None, RunOutcome(0, 0, results))
         if ends_turn:
             self.frontend.end_of_turn()
 
@@ -162,5 +163,5 @@ class SoloReplica:
                 self.machine.applied_index + 1, 1, STAMP_MS, NODE_ID, 1, self._numbers[NODE_ID], runs
             )
             for (connection, _), outcome in zip(taken, outcomes, strict=True):
-                self.frontend.run_applied(connection, outcome)
+                self.frontend.applied(connection, outcome)
         self.frontend.end_of_turn()

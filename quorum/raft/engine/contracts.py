@@ -16,21 +16,12 @@ from quorum.raft.requests.origins import (
     DigestNotice,
     Forward,
     ForwardExpected,
-    ForwardRefused,
     RegisterOrigin,
     SessionTouches,
 )
 
 #: messages between nodes that are not the core's
-ShellMessage = (
-    Forward
-    | ForwardExpected
-    | ForwardRefused
-    | RegisterOrigin
-    | SessionTouches
-    | DigestDifference
-    | DigestNotice
-)
+ShellMessage = Forward | ForwardExpected | RegisterOrigin | SessionTouches | DigestDifference | DigestNotice
 
 
 class Application(Protocol):

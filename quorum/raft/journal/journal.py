@@ -48,7 +48,7 @@ from quorum.raft.journal.index import LogIndex
 from quorum.raft.journal.note import DurableEnd, NoteFile
 from quorum.raft.journal.reader import JournalEntries, LogUnavailableError
 from quorum.raft.journal.recovery import close_tail, header_of, scan_journal
-from quorum.raft.journal.refusals import JournalFailedError, JournalFullError, failed, no_files
+from quorum.raft.journal.refusals import JournalFailedError, JournalFullError, failed, refused
 from quorum.raft.journal.start import Recovered, TailCollector
 
 __all__ = [
@@ -263,7 +263,7 @@ class Journal:
         try:
             self._prepare_segment(group)
         except OSError as error:
-            raise self._refused(group.path, error) from error
+            raise refused(group.path, "writing", error) from error
         file = self._file
         assert file is not None
         try:
@@ -271,7 +271,7 @@ class Journal:
         except OSError as error:
             if error.errno in FULL_DISK_ERRNOS:
                 self._cut_back(file, group.place.offset)
-            raise self._refused(group.path, error) from error
+            raise refused(group.path, "writing", error) from error
         _sync(group.path, file.fdatasync)
         self._write_note(group.encoded.after, synced=group.header is not None)
 
@@ -316,16 +316,6 @@ class Journal:
         except OSError as error:
             raise failed(file.path, "cutting back after a full disk", error) from error
         self._file_bytes = size
-
-    def _refused(self, path: str, error: OSError) -> JournalFullError | JournalFailedError:
-        if error.errno in NO_FILES_ERRNOS:
-            return no_files(path, error)
-        if error.errno in FULL_DISK_ERRNOS:
-            return JournalFullError(
-                f"{path} cannot grow: {error.strerror}",
-                "free space on the disk; the node goes on by itself then",
-            )
-        return failed(path, "writing", error)
 
     def finish(self, group: StagedGroup) -> None:
         """Make a written group readable."""
@@ -383,11 +373,9 @@ class Journal:
                     # It is gone where an attempt before could not open the folder.
                     self._disk.unlink(path)
                 # One by one: after a crash a gap between the segments that are left would be damage.
-                self._disk.fsync_dir(self._directory)
+                _sync(self._directory, lambda: self._disk.fsync_dir(self._directory))
             except OSError as error:
-                if error.errno in NO_FILES_ERRNOS:
-                    raise no_files(path, error) from error
-                raise failed(path, "removing a compacted segment", error) from error
+                raise refused(path, "removing a compacted segment", error) from error
 
     def close(self) -> None:
         """Close the files; nothing is written."""

@@ -7,27 +7,26 @@ from __future__ import annotations
 
 import errno
 
-from quorum.errors import DataDirError, NodeStoppedError, remedy_for_os
+from quorum.errors import PASSING_ERRNOS, DataDirError, NodeStoppedError, remedy_for_os
 from quorum.raft.journal.recovery import REPLACE_REMEDY
 
 
 class JournalFullError(DataDirError):
-    """The disk has no room for the group; nothing of it is left on the disk, and it may be written later."""
-
-
-class JournalNoFilesError(JournalFullError):
-    """No file is left to open for the group; the disk is not at fault, and it may be written later."""
+    """The disk has no room, or the process no file left; nothing of the group is on the disk, and it may be
+    written later.
+    """
 
 
 class JournalFailedError(NodeStoppedError):
     """The disk failed in a way after which nothing more may be acknowledged: the node must stop."""
 
 
-def no_files(path: str, error: OSError) -> JournalNoFilesError:
-    """Return the error of a file that could not be opened, for there are too many."""
-    return JournalNoFilesError(
-        f"{path}: {error.strerror}", "allow more open files (ulimit -n); the node goes on by itself then"
-    )
+def refused(path: str, doing: str, error: OSError) -> JournalFullError | JournalFailedError:
+    """Return the error of what the system refused: to be tried again, or final."""
+    if error.errno in PASSING_ERRNOS:
+        remedy = f"{remedy_for_os(error)}; the node continues then"
+        return JournalFullError(f"{path}: {error.strerror}", remedy)
+    return failed(path, doing, error)
 
 
 def failed(path: str, doing: str, error: OSError) -> JournalFailedError:

@@ -26,7 +26,6 @@ from quorum.platform.runtime import Runtime
 from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.journal.format import Record
 from quorum.raft.journal.journal import Journal, JournalFailedError, JournalFullError, StagedGroup
-from quorum.raft.journal.refusals import JournalNoFilesError
 
 #: The lane of Runtime.run_in_thread in which groups are written and segments removed.
 JOURNAL_LANE = "journal"
@@ -46,7 +45,7 @@ STALL_MS = 100.0
 INLINE_REST_MS = 120_000.0
 #: How many of the last writes are looked at; most of them must have been quick.
 INLINE_PROBES = 8
-#: After what segments are removed again for which no file could be opened.
+#: After what segments are removed again that a full disk, or a lack of files, did not let go.
 REMOVAL_RETRY_MS = 1000.0
 _DURATIONS_MAX = 1024
 #: What a record that is not an entry counts.
@@ -230,7 +229,7 @@ class JournalWriter:
 
     def _remove(self, paths: list[str], done: Callable[[int], object]) -> None:
         def removed(_: object, error: BaseException | None) -> None:
-            if isinstance(error, JournalNoFilesError):
+            if isinstance(error, JournalFullError):
                 self._runtime.call_later(REMOVAL_RETRY_MS, self._remove_again, paths, done)
             elif error is not None:
                 self._fail(error)

@@ -134,11 +134,6 @@ class Administration:
         self._hand_overs: dict[Asked, int] = {}
         self._stopped = False
 
-    @property
-    def pending_count(self) -> int:
-        """Requests that are not answered."""
-        return len(self._pending)
-
     # --- the node that was asked --------------------------------------------------------------------------
 
     def submit(self, request: LeaderRequest, told: Told, now_ms: float) -> None:

@@ -7,13 +7,7 @@ asks its `ForwardingHost`.
 
 Only the deadline makes an outcome unknown. A leader change, a lost connection or a gap only makes it send
 again under the same numbers, so clients of a surviving node see a pause. A batch that the leader finds too
-large (the limits of the two differ) would wait for ever and hold up all behind it: everything unapplied is
-given up at once, the clients disconnected as ZooKeeper does it with too large a request, and both nodes say
-why. Those before it are in the leader's log and will likely take effect, so "unknown" is true of them, too.
-To wait for their outcomes would take two incarnations at once: the refused number can never be used again,
-since an earlier leader may hold that batch, and what comes next is packed under the raised one; a session
-with runs under both must lose the later ones whenever an earlier one is lost. Limits that differ are a
-mistake that the log names; it is not worth a second way to be exactly once.
+large, because the limits of the two differ, waits for its deadline, too; the leader's log says why.
 
 Source: ARCHITECTURE.md, "Life of a write".
 """
@@ -33,7 +27,6 @@ from quorum.raft.requests.origins import (
     BatchVerdict,
     Forward,
     ForwardExpected,
-    ForwardRefused,
     Inbox,
     OriginOutbox,
     RegisterOrigin,
@@ -41,7 +34,7 @@ from quorum.raft.requests.origins import (
 from quorum.raft.requests.payloads import REGISTER_FORMAT
 
 Token = TypeVar("Token")
-ForwardingMessage = Forward | ForwardExpected | ForwardRefused | RegisterOrigin
+ForwardingMessage = Forward | ForwardExpected | RegisterOrigin
 log = logging.getLogger("quorate.forwarder")
 
 #: payload bytes of one origin that may be with the leader and not applied yet
@@ -220,8 +213,6 @@ class Forwarder(Generic[Token]):
                 self._receive_register(message.sender, message.incarnation)
             case ForwardExpected():
                 self._receive_expected(message)
-            case ForwardRefused():
-                self._receive_refused(message)
 
     def _abandon(self, raised: int) -> None:
         given_up = self._outbox.abandon(raised)
@@ -258,12 +249,8 @@ class Forwarder(Generic[Token]):
         if leader == host.node_id:
             if not host.accepts_proposals:
                 return
-            incarnation = self._outbox.incarnation
             for batch in self._outbox.take_sendable():
-                self._offer(host.node_id, incarnation, batch.number, batch.payload)
-                if incarnation != self._outbox.incarnation:
-                    # It was refused, and what comes behind it is given up with it.
-                    return
+                self._offer(host.node_id, self._outbox.incarnation, batch.number, batch.payload)
             return
         for batch in self._outbox.take_sendable():
             host.send(
@@ -272,7 +259,8 @@ class Forwarder(Generic[Token]):
                 )
             )
 
-    def _offer(self, origin: int, incarnation: int, number: int, payload: bytes) -> BatchVerdict:
+    def _offer(self, origin: int, incarnation: int, number: int, payload: bytes) -> BatchVerdict | None:
+        """Judge a batch, and append it if it is the next; None if the log does not take it."""
         verdict = self._inbox.offer(origin, incarnation, number, self._applied_origins())
         if verdict is BatchVerdict.ACCEPT:
             try:
@@ -280,15 +268,11 @@ class Forwarder(Generic[Token]):
             except NotLeaderError:
                 # Its origin sends it again, to whoever leads then.
                 self._inbox.withdraw(origin)
+                return None
             except ProposalRefusedError as error:
                 self._inbox.withdraw(origin)
                 log.error("batch %d of node %d: %s", number, origin, error)
-                host = self._host
-                message = ForwardRefused(host.term, host.node_id, origin, incarnation, number, str(error))
-                if origin == host.node_id:
-                    self._receive_refused(message)
-                else:
-                    host.send(message)
+                return None
         return verdict
 
     def _receive_forward(self, message: Forward) -> None:
@@ -297,7 +281,7 @@ class Forwarder(Generic[Token]):
         verdict = self._offer(message.sender, message.incarnation, message.number, message.payload)
         if verdict is BatchVerdict.ACCEPT:
             self._told.pop(message.sender, None)
-        elif verdict is not BatchVerdict.DUPLICATE:
+        elif verdict in (BatchVerdict.GAP, BatchVerdict.UNREGISTERED):
             _, number = self._inbox.expected(message.sender, self._applied_origins())
             if self._told.get(message.sender) != number:
                 self._told[message.sender] = number
@@ -337,11 +321,3 @@ class Forwarder(Generic[Token]):
         if message.incarnation == self._outbox.incarnation and self._outbox.registered:
             self._outbox.rewind(message.number)
         self._register_or_send()
-
-    def _receive_refused(self, message: ForwardRefused) -> None:
-        outbox = self._outbox
-        if message.sender != self._host.leader_id or message.incarnation != outbox.incarnation:
-            return
-        if outbox.holds(message.number):
-            log.error("batch %d of this node cannot be written: %s", message.number, message.problem)
-            self._abandon(outbox.incarnation + 1)

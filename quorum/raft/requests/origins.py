@@ -72,17 +72,6 @@ class ForwardExpected(NamedTuple):
     number: int
 
 
-class ForwardRefused(NamedTuple):
-    """The leader takes this batch in no case, for its size; it never was in a log that can commit."""
-
-    term: int
-    sender: int
-    receiver: int
-    incarnation: int
-    number: int
-    problem: str
-
-
 class RegisterOrigin(NamedTuple):
     """An origin asks the leader to register its origin incarnation through the log."""
 
@@ -133,7 +122,6 @@ FORWARDING_MESSAGE_TYPES: Final[Mapping[int, type[Any]]] = {
     35: SessionTouches,
     36: DigestNotice,
     37: DigestDifference,
-    38: ForwardRefused,
 }
 
 
@@ -228,10 +216,6 @@ class OriginOutbox(Generic[Token]):
             assert batch is not None
             dropped.append(batch)
         return dropped
-
-    def holds(self, number: int) -> bool:
-        """Tell whether this batch is not applied yet."""
-        return bool(self._batches) and self._batches[0].number <= number < self.next_number
 
     def overdue(self, now_ms: float) -> bool:
         """Tell whether the oldest unapplied batch is past its deadline."""

@@ -249,7 +249,13 @@ RULES: Final = (
         "compaction-one-by-one",
         "consensus.md, D5, Journal",
         "the name of a segment is gone durably before the next one goes",
-        (Edit(f"{_JOURNAL}:Journal.remove", "self._disk.fsync_dir(self._directory)", "pass"),),
+        (
+            Edit(
+                f"{_JOURNAL}:Journal.remove",
+                "_sync(self._directory, lambda: self._disk.fsync_dir(self._directory))",
+                "pass",
+            ),
+        ),
     ),
     Rule(
         "compaction-goes-by-what-is-durable",

@@ -229,7 +229,7 @@ RULES: Final = (
                 "if err:",
             ),
             Edit(
-                f"{_FRONTEND}.observe_results",
+                f"{_FRONTEND}.applied",
                 "self.fire(result.zxid, result.events)",
                 "self.turn.call_soon(lambda r=result: self.fire(r.zxid, r.events))",
             ),

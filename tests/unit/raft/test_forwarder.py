@@ -7,7 +7,7 @@ from collections.abc import Callable
 from quorum.errors import NotLeaderError, ProposalRefusedError
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.requests.origin_shell import RESEND_AFTER_MS, Forwarder, ForwardingMessage
-from quorum.raft.requests.origins import Batch, Forward, ForwardExpected, ForwardRefused, RegisterOrigin
+from quorum.raft.requests.origins import Batch, Forward, ForwardExpected, RegisterOrigin
 
 
 class Host:
@@ -169,12 +169,15 @@ def test_a_leader_on_a_new_disk_raises_its_own_incarnation() -> None:
     assert [kind for kind, _ in bench.host.proposed] == [EntryKind.REGISTER]
 
 
-def test_a_batch_that_is_too_large_for_this_leader_ends_nobody_but_itself() -> None:
+def test_a_batch_too_large_for_this_leader_waits_for_its_deadline() -> None:
     """The limits differ from node to node: nothing may be raised through the leader's loop."""
     bench = Bench()
     bench.forwarder.registered(1, 1)
     bench.forwarder.submit(b"one", ("a",), 0.0)
     bench.forwarder.submit(bytes(1001), ("b",), 0.0)
+    assert bench.host.proposed == [(EntryKind.BATCH, b"one")]
+    assert bench.unknown == []
+    bench.forwarder.tick(10_000.0)
     assert [batch.tokens for batch in bench.unknown] == [("a",), ("b",)]
     assert bench.host.durable == [2]
     assert bench.host.proposed[-1][0] is EntryKind.REGISTER
@@ -184,24 +187,11 @@ def test_a_batch_that_is_too_large_for_this_leader_ends_nobody_but_itself() -> N
     assert bench.host.proposed[-1] == (EntryKind.BATCH, b"two")
 
 
-def test_an_origin_is_told_that_its_batch_is_too_large_and_goes_on_with_the_next() -> None:
+def test_a_refused_batch_is_asked_for_once_and_stays_the_next() -> None:
     leader = Bench(origins={2: (7, 3)})
-    leader.forwarder.receive(Forward(5, 2, 1, 7, 4, bytes(1001)))
-    (refused,) = leader.host.sent
-    assert refused == ForwardRefused(5, 1, 2, 7, 4, "the payload has 1001 bytes (give all the same limits)")
+    for _ in range(3):
+        leader.forwarder.receive(Forward(5, 2, 1, 7, 4, bytes(1001)))
+        leader.forwarder.receive(Forward(5, 2, 1, 7, 5, b"behind"))
+    assert leader.host.sent == [ForwardExpected(5, 1, 2, 7, 4)]
     leader.forwarder.receive(Forward(5, 2, 1, 7, 4, b"small"))
-    assert leader.host.proposed == [(EntryKind.BATCH, b"small")], "its number is still the next"
-
-    origin = Bench()
-    origin.follow(3)
-    origin.forwarder.submit(bytes(1001), ("a",), 0.0)
-    for other in (
-        ForwardRefused(5, 2, 1, 1, 1, "of somebody else"),
-        ForwardRefused(5, 3, 1, 9, 1, "of another life"),
-        ForwardRefused(5, 3, 1, 1, 2, "of a batch that is not there"),
-    ):
-        origin.forwarder.receive(other)
-    assert origin.unknown == []
-    origin.forwarder.receive(ForwardRefused(5, 3, 1, 1, 1, "too large"))
-    assert [batch.tokens for batch in origin.unknown] == [("a",)]
-    assert origin.host.sent[-1] == RegisterOrigin(5, 1, 3, 2)
+    assert leader.host.proposed == [(EntryKind.BATCH, b"small")]

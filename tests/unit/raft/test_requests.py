@@ -249,7 +249,7 @@ def test_a_change_is_answered_when_applied_at_the_asked(world: World, asked: int
     assert world.told == [], "it may still be lost"
     world.nodes[asked].apply(answered)
     assert world.outcome() == changed
-    assert world.nodes[asked].replica.administration.pending_count == 0
+    assert world.nodes[asked].replica.administration._pending == {}
     assert len(world.log) == answered
 
 

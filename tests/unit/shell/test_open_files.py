@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
-import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Self, cast
 
 import pytest
@@ -20,7 +17,6 @@ import uvloop
 from quorum.platform import accepting
 from quorum.platform.accepting import SHED_CONNECTIONS, Acceptor, Room
 from quorum.platform.open_files import RESERVED_FILES, connections_within
-from quorum.platform.os_runtime import SPARE_FILES, OsDisk
 
 RAISE = """
 import logging, resource
@@ -168,30 +164,3 @@ def test_a_port_without_files_pauses_sheds_and_goes_on(monkeypatch: pytest.Monke
             assert port.lacks == 2
 
     asyncio.run(scene())
-
-
-def test_a_disk_gives_up_spare_files_where_no_other_can_be_opened(tmp_path: Path) -> None:
-    disk = OsDisk()
-    lock = disk.lock(str(tmp_path))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken: list[int] = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-        files = [disk.create(str(tmp_path / str(number))) for number in range(SPARE_FILES)]
-        with pytest.raises(OSError, match="Too many open files"):
-            disk.create(str(tmp_path / "too-many"))
-        for _ in range(SPARE_FILES):
-            os.close(taken.pop())
-        disk.fsync_dir(str(tmp_path))
-        assert len(disk._spares) == SPARE_FILES - 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in taken:
-            os.close(descriptor)
-    for file in files:
-        file.close()
-    lock.release()
-    assert disk._spares == []
