@@ -24,7 +24,6 @@ from quorum.node.node_metrics import families
 from quorum.raft.core.configuration import Member
 from quorum.raft.core.messages import Role
 from quorum.raft.core.status import Status
-from quorum.raft.peers.refusals import DiskRefusal
 from quorum.raft.peers.transport import PeerTransport
 from quorum.raft.requests.requests import Action, LeaderRequest
 from quorum.server.inspection import outstanding
@@ -109,8 +108,7 @@ class RunningNodeView:
         status = self._core.status()
         leads = status.role is Role.LEADER
         matches = {peer.node_id: peer.match_index for peer in status.peers}
-        refused = {node_id: DiskRefusal(disk, _not_counted(disk)) for node_id, disk in status.refused}
-        refused.update(self._transport.refusals.refused_disks())
+        refused = self._transport.refusals.refused_disks()
         configuration = self._replica.configuration()
         members = {
             node_id: (Member(str(address), ""), True) for node_id, address in self._config.members.items()
@@ -363,8 +361,3 @@ async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None
 
     ask(told)
     return await outcome
-
-
-def _not_counted(incarnation: str) -> str:
-    """Say that a process which is connected does not count."""
-    return f"it speaks for another disk than the one that the cluster knows, incarnation {incarnation}"

@@ -226,7 +226,7 @@ class Invariants:
         life = self._lives.get(node_id)
         if life is not None:
             raft = life.raft
-            if raft.term != life.term or raft.role is not life.role or raft.voted_for != life.voted_for:
+            if raft.term != life.term or raft.role.kind is not life.role or raft.voted_for != life.voted_for:
                 self._term_changed(life)
             if raft.commit_index != life.commit:
                 self._commit_changed(life)
@@ -396,12 +396,12 @@ class Invariants:
         elif raft.term == life.term and life.voted_for > 0 and raft.voted_for != life.voted_for:
             was, now = life.voted_for, raft.voted_for
             self._break("I1", f"{life} voted for {was} and for {now} in term {raft.term}")
-        if raft.role is Role.LEADER:
+        if raft.role.kind is Role.LEADER:
             who = str(life)
             known = self._leaders.setdefault(raft.term, who)
             if known != who:
                 self._break("I1", f"term {raft.term} is led by {known} and by {who}")
-        life.term, life.voted_for, life.role = raft.term, raft.voted_for, raft.role
+        life.term, life.voted_for, life.role = raft.term, raft.voted_for, raft.role.kind
 
     def _sent(self, life: _Life, message: Any) -> None:
         """A message leaves a node."""
@@ -535,7 +535,7 @@ class Invariants:
         first = log.last_index - len(log._entries) + 1
         for index in range(max(before + 1, first), now + 1):
             self._note_committed(life, log._entries[index - first])
-        if raft.role is Role.LEADER:
+        if raft.role.kind is Role.LEADER:
             self._check_majority(life, now)
 
     def _is_held(self, node_id: int, incarnation: str, index: int, term: int) -> bool:

@@ -31,6 +31,7 @@ from quorum.raft.core.messages import (
     VoteReply,
 )
 from quorum.raft.core.node import Node
+from quorum.raft.core.roles import Leader
 from quorum.raft.peers.peers import PeerNode
 
 #: shorter than the shortest election timeout: a leader that was heard so recently is heard
@@ -94,8 +95,8 @@ class Manners:
         now_ms = self._now_ms()
         raft = self._life.raft
         self._contacts[node.node_id] = now_ms
-        if raft.progress:
-            self._counts()
+        if isinstance(raft.role, Leader):
+            self._counts(raft.role)
         match message:
             case AppendReply() | HeartbeatReply() | SnapshotChunkReply():
                 self._says(node, message)
@@ -155,7 +156,7 @@ class Manners:
     def _asked(self, vote: Vote, incarnation: str, now_ms: float) -> None:
         term, _, heard_ms = self._heard
         raft = self._life.raft
-        hears = raft.role is Role.LEADER or (term == raft.term and now_ms - heard_ms < HEARD_MS)
+        hears = raft.role.kind is Role.LEADER or (term == raft.term and now_ms - heard_ms < HEARD_MS)
         key = (vote.sender, vote.term, vote.pre)
         retired = raft.history.latest is not None and incarnation in raft.history.latest.retired
         self._deaf[key] = (retired or (hears and not vote.transfer)) and self._deaf.get(key, True)
@@ -193,11 +194,11 @@ class Manners:
             key = node.node_id, node.incarnation
             self._matches[key] = max(self._matches.get(key, 0), reply.match_index)
 
-    def _counts(self) -> None:
+    def _counts(self, leader: Leader) -> None:
         """Compare what is counted with what was said."""
         raft = self._life.raft
         said = self._matches if raft.term == self._matches_term else {}
-        for node_id, peer in raft.progress.items():
+        for node_id, peer in leader.progress.items():
             up_to = said.get((node_id, peer.incarnation), 0)
             if peer.match_index > up_to:
                 self._break(

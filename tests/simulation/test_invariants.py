@@ -17,12 +17,12 @@ from quorum.raft.core.messages import (
     AppendReply,
     Heartbeat,
     HeartbeatReply,
-    Role,
     SnapshotChunkReply,
     Vote,
     VoteReply,
 )
 from quorum.raft.core.node import Node
+from quorum.raft.core.roles import Leader
 from quorum.raft.datadir.identity import Start
 from quorum.raft.journal.format import SEGMENT_SUFFIX
 from quorum.raft.peers.peers import PeerNode
@@ -113,7 +113,7 @@ def plant(invariant: str) -> Callable[[Plant], Plant]:
 @plant("I1")
 def two_lead_one_term(run: Run) -> None:
     node = run.followers[0]
-    raft_of(node).role = Role.LEADER
+    raft_of(node).role = Leader(node.node_id, 1, 0.0)
     run.look(node)
 
 

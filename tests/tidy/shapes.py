@@ -54,9 +54,7 @@ ANY_MAX = {"broker/server": 20}
 #: {package: attributes of one object}
 ATTRIBUTES_MAX = {"quorum": 20, "controller": 15, "broker": 15, "pipeline": 15}
 #: classes that still have more
-LARGE_CLASSES = {
-    "quorum.raft.core.node.Node",
-}
+LARGE_CLASSES: set[str] = set()
 
 
 def product(*packages: str) -> Files:

@@ -10,15 +10,16 @@ Source: Raft §5.3, figure 2 (AppendEntries); the rules against defects D1, D2 a
 from quorum.raft.core.entry import Entry
 from quorum.raft.core.errors import InvariantError, MessageError
 from quorum.raft.core.history import read_configurations
-from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role
+from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply
 from quorum.raft.core.node import Node
+from quorum.raft.core.roles import Follower
 
 
-def handle_append(node: Node, append: Append) -> None:
+def handle_append(node: Node, follower: Follower, append: Append) -> None:
     """Take the entries that follow on the own log, remove the first that conflicts and all behind it."""
     _check_form(append)
     node.known_index = max(node.known_index, append.commit_index)
-    if node.halted or node.installing:
+    if node.halted or node.receiving.installing:
         return
     prev_term = node.log.term_at(append.prev_index)
     if prev_term != append.prev_term:
@@ -49,7 +50,7 @@ def handle_append(node: Node, append: Append) -> None:
     node.matched_index = max(node.matched_index, proven_index)
     node.commit_to(min(append.commit_index, proven_index))
     if append.probe or (append.entries and not fresh):
-        node.answer_at = proven_index
+        follower.answer_at = proven_index
 
 
 def _check_form(append: Append) -> None:
@@ -107,24 +108,25 @@ def durable_match(node: Node) -> int:
     return min(node.matched_index, node.log.durable_index)
 
 
-def acknowledge(node: Node) -> None:
+def acknowledge(node: Node, follower: Follower) -> None:
     """Tell the leader what became durable since the last time, or what a probe waits for."""
-    if node.halted or node.role is not Role.FOLLOWER or node.leader_id == 0 or not node.hard_state_is_durable:
+    if node.halted or follower.leader_id == 0 or not node.outbox.hard_state_is_durable:
         return
     match_index = durable_match(node)
-    owes = node.answer_at is not None and node.log.durable_index >= min(node.answer_at, node.log.last_index)
-    if match_index > node.reported_index or owes:
-        node.reported_index = max(node.reported_index, match_index)
+    at = follower.answer_at
+    owes = at is not None and node.log.durable_index >= min(at, node.log.last_index)
+    if match_index > follower.reported_index or owes:
+        follower.reported_index = max(follower.reported_index, match_index)
         if owes:
-            node.answer_at = None
+            follower.answer_at = None
         own = node.identity.node_id
-        node.send(AppendReply(node.term, own, node.leader_id, False, 0, match_index, 0, 0))
+        node.send(AppendReply(node.term, own, follower.leader_id, False, 0, match_index, 0, 0))
 
 
 def handle_heartbeat(node: Node, heartbeat: Heartbeat) -> None:
     """Commit what both sides know to match, and answer."""
     node.known_index = max(node.known_index, heartbeat.known_index)
-    if not node.installing:
+    if not node.receiving.installing:
         node.commit_to(min(heartbeat.commit_index, node.matched_index))
     if not node.halted:
         own = node.identity.node_id

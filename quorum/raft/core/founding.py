@@ -26,7 +26,7 @@ def meet(node: Node, met: PeerMet) -> None:
         if is_new and 0 < met.founding_term >= node.term and not node.voted_for:
             # The own disk may be a new one: the one before it may have voted in any term up to that one.
             node.become_follower(met.founding_term + 1, 0, f"node {met.node_id} founds in an older term")
-    if node.founding != known and node.role is not Role.FOLLOWER:
+    if node.founding != known and node.role.kind is not Role.FOLLOWER:
         node.become_follower(node.term, 0, f"node {met.node_id} is another founder than before")
 
 

@@ -13,9 +13,9 @@ from quorum.raft.core.errors import ConfigurationError, InvariantError, MessageE
 from quorum.raft.core.handover import begin_departure, give_up_transfer, hand_over, leave_for_disk
 from quorum.raft.core.membership import append_configuration, maintain, sync_progress
 from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role
-from quorum.raft.core.node import NEVER, Node
+from quorum.raft.core.node import Node
 from quorum.raft.core.progress import Flow, Progress
-from quorum.raft.core.roles import check_role_move
+from quorum.raft.core.roles import NEVER, Leader, check_role_move
 from quorum.raft.core.sending import begin_snapshot, finish_snapshot
 
 #: {first index: entries} that one ready() sends to whoever needs them, so that they are cut and encoded once
@@ -26,21 +26,16 @@ Slices = dict[int, tuple[Entry, ...]]
 
 def become_leader(node: Node) -> None:
     """Lead the term that was won; its first entry is a no-op, or the founding of the cluster."""
-    check_role_move(node.role, Role.LEADER, f"elected in term {node.term}")
-    node.role = Role.LEADER
-    node.leader_id = node.identity.node_id
-    node.tally = None
-    node.term_start_index = node.log.last_index + 1
-    node.heartbeat_ms = node.now_ms
-    node.resumed_ms = NEVER
+    check_role_move(node.role.kind, Role.LEADER, f"elected in term {node.term}")
+    node.role = leader = Leader(node.identity.node_id, node.log.last_index + 1, node.now_ms)
     if node.log.last_index == 0:
-        _found(node)
+        _found(node, leader)
     else:
-        node.append_own(EntryKind.NOOP, b"", 0)
-        sync_progress(node)
+        node.append_own(leader, EntryKind.NOOP, b"", 0)
+        sync_progress(node, leader)
 
 
-def _found(node: Node) -> None:
+def _found(node: Node, leader: Leader) -> None:
     configuration = founding_configuration(node.identity.founders, node.founding)
     payload = node.identity.found(configuration)
     try:
@@ -49,65 +44,67 @@ def _found(node: Node) -> None:
         raise InvariantError(f"the founding payload of this node cannot be read back: {error}") from error
     if founded.voters != configuration.voters:
         raise InvariantError(f"the founding payload names {founded.voters}, not {configuration.voters}")
-    append_configuration(node, EntryKind.FOUND, founded, payload)
+    append_configuration(node, leader, EntryKind.FOUND, founded, payload)
 
 
-def tick_leader(node: Node, undurable_ms: float) -> None:
+def tick_leader(node: Node, leader: Leader, undurable_ms: float) -> None:
     """Let time work on the leadership: quorum contact, heartbeats, hand-over, stalled peers.
 
     Args:
         node: the leader.
+        leader: what it knows as such.
         undurable_ms: for how long its oldest group waits for its own disk.
     """
-    check_quorum(node)
-    if node.role is not Role.LEADER:
+    check_quorum(node, leader)
+    if node.role is not leader:
         return
-    if node.transfer_target and node.now_ms >= node.transfer_until_ms:
-        give_up_transfer(node)
-        maintain(node)
-    begin_departure(node)
+    if leader.transfer_target and node.now_ms >= leader.transfer_until_ms:
+        give_up_transfer(node, leader)
+        maintain(node, leader)
+    begin_departure(node, leader)
     if undurable_ms >= node.options.undurable_ms_max:
-        leave_for_disk(node)
-    if node.now_ms >= node.heartbeat_ms:
-        node.heartbeat_ms = node.now_ms + node.options.heartbeat_interval_ms
-        node.heartbeat_due = True
-    for peer in node.progress.values():
+        leave_for_disk(node, leader)
+    if node.now_ms >= leader.heartbeat_ms:
+        leader.heartbeat_ms = node.now_ms + node.options.heartbeat_interval_ms
+        leader.heartbeat_due = True
+    for peer in leader.progress.values():
         if peer.is_stalled(node.now_ms, node.options.election_timeout_max_ms):
             peer.become_probe()
-    for node_id, leaver in list(node.leaving.items()):
+    for node_id, leaver in list(leader.leaving.items()):
         told_ms = leaver.told_ms
         if told_ms is not None and node.now_ms - told_ms >= node.options.election_timeout_min_ms:
-            del node.leaving[node_id]
+            del leader.leaving[node_id]
 
 
-def forgive_pause(node: Node) -> None:
+def forgive_pause(node: Node, leader: Leader) -> None:
     """Let a leader that stood still ask its voters anew, once, before it judges that they were silent.
 
     What arrives now may have been sent before the pause: only answers to what leaves from here on count.
     """
-    contact_ms = quorum_contact_ms(node, confirmed=False)
-    if node.resumed_ms == NEVER and node.now_ms - contact_ms > node.options.election_timeout_min_ms:
-        node.resumed_ms = node.now_ms
-        node.heartbeat_due = True
-    check_quorum(node)
+    contact_ms = quorum_contact_ms(node, leader, confirmed=False)
+    if leader.resumed_ms == NEVER and node.now_ms - contact_ms > node.options.election_timeout_min_ms:
+        leader.resumed_ms = node.now_ms
+        leader.heartbeat_due = True
+    check_quorum(node, leader)
 
 
-def check_quorum(node: Node) -> None:
+def check_quorum(node: Node, leader: Leader) -> None:
     """Step down if no majority was heard within an election timeout: another leader may exist by now."""
-    contact_ms = quorum_contact_ms(node, confirmed=node.resumed_ms != NEVER)
-    if contact_ms >= node.resumed_ms:
-        node.resumed_ms = NEVER
+    contact_ms = quorum_contact_ms(node, leader, confirmed=leader.resumed_ms != NEVER)
+    if contact_ms >= leader.resumed_ms:
+        leader.resumed_ms = NEVER
     else:
-        contact_ms = node.resumed_ms
+        contact_ms = leader.resumed_ms
     if node.now_ms - contact_ms > node.options.election_timeout_min_ms:
         node.become_follower(node.term, 0, f"no majority was heard since {contact_ms:.0f} ms")
 
 
-def quorum_contact_ms(node: Node, confirmed: bool) -> float:
+def quorum_contact_ms(node: Node, leader: Leader, confirmed: bool) -> float:
     """Return when a leader last heard a majority: each voter of it was heard then or later.
 
     Args:
         node: the leader.
+        leader: what it knows as such.
         confirmed: count only answers to heartbeats, from when these were sent; else whatever was received.
     """
     latest = node.history.latest
@@ -118,7 +115,7 @@ def quorum_contact_ms(node: Node, confirmed: bool) -> float:
         if node_id == node.identity.node_id:
             contacts.append(node.now_ms)
         else:
-            peer = node.progress[node_id]
+            peer = leader.progress[node_id]
             contacts.append(peer.confirmed_ms if confirmed else peer.contact_ms)
     contact_ms = majority_value(contacts, len(latest.voters))
     return NEVER if contact_ms is None else contact_ms
@@ -127,24 +124,22 @@ def quorum_contact_ms(node: Node, confirmed: bool) -> float:
 # --- who speaks
 
 
-def identify(node: Node, sender: int, incarnation: str) -> Progress | None:
+def identify(node: Node, leader: Leader, sender: int, incarnation: str) -> Progress | None:
     """Return the progress of this very incarnation, or None if the sender is not a member or was refused.
 
     A learner is followed as it is heard; it counts once the entry that makes it a voter names it. What was
     retired, or is another member's, is never recorded.
     """
-    peer = node.progress.get(sender)
+    peer = leader.progress.get(sender)
     latest = node.history.latest
     member = latest.member(sender) if latest is not None else None
     if peer is None or member is None or latest is None:
         return None
     if member.incarnation != incarnation and (member.incarnation or latest.names(incarnation)):
-        node.note_refused(sender, incarnation)
         return None
-    node.refused.pop(sender, None)
     if peer.incarnation != incarnation:
-        node.release(peer)
-        peer = node.progress[sender] = Progress(incarnation, node.log.last_index + 1, node.now_ms)
+        node.sending.release(peer.outgoing)
+        peer = leader.progress[sender] = Progress(incarnation, node.log.last_index + 1, node.now_ms)
     peer.hear(node.now_ms)
     return peer
 
@@ -206,33 +201,47 @@ def _probe_is_old(node: Node, peer: Progress) -> bool:
     return node.now_ms - peer.sent_ms >= node.options.election_timeout_min_ms
 
 
-def advance_commit(node: Node) -> None:
+def advance_commit(node: Node, leader: Leader) -> None:
     """Commit what a majority holds durably, if it is of the own term."""
-    if node.role is not Role.LEADER or node.commit_index == node.log.last_index:
+    if node.commit_index == node.log.last_index:
         return
-    index = node.majority_match()
+    index = majority_match(node, leader)
     if index <= node.commit_index:
         return
-    if index >= node.term_start_index:
+    if index >= leader.term_start_index:
         node.commit_to(index)
-    begin_departure(node)
-    maintain(node)
+        leader.uncommitted.settle(index)
+    begin_departure(node, leader)
+    maintain(node, leader)
+
+
+def majority_match(node: Node, leader: Leader) -> int:
+    """Return the index that a majority of the voters holds durably, 0 if none does."""
+    latest = node.history.latest
+    if latest is None:
+        return 0
+    own, progress = node.identity.node_id, leader.progress
+    matches = [
+        node.log.durable_index if node_id == own else progress[node_id].match_index
+        for node_id in latest.voters
+    ]
+    return int(majority_value(matches, len(latest.voters)) or 0)
 
 
 # --- sending
 
 
-def replicate(node: Node) -> None:
+def replicate(node: Node, leader: Leader) -> None:
     """Send every peer what it lacks and may be sent, the commit index at once, and the heartbeats that are
     due.
 
     A peer whose incarnation was not heard yet gets heartbeats only: the one that was retired may still be
     there, and must not learn of a change that is not committed.
     """
-    heartbeats, node.heartbeat_due = node.heartbeat_due, False
+    heartbeats, leader.heartbeat_due = leader.heartbeat_due, False
     own = node.identity.node_id
     slices: Slices = {}
-    for node_id, peer in node.progress.items():
+    for node_id, peer in leader.progress.items():
         if heartbeats:
             commit = min(node.commit_index, peer.match_index)
             clocks = node.now_ms, peer.clock_ms
@@ -243,19 +252,19 @@ def replicate(node: Node) -> None:
             _send_append(node, node_id, peer, slices)
         elif peer.flow is Flow.REPLICATE:
             _send_ahead(node, node_id, peer, slices)
-    if node.leaving:
-        _tell_leavers(node, slices)
-    hand_over(node)
+    if leader.leaving:
+        _tell_leavers(node, leader, slices)
+    hand_over(node, leader)
 
 
-def _tell_leavers(node: Node, slices: Slices) -> None:
+def _tell_leavers(node: Node, leader: Leader, slices: Slices) -> None:
     """Send who left the entry by which it did, once it is committed; one append, without repeat: a removed
     node that does not know it does no harm, it only campaigns in vain.
 
     Nobody is told before: a node that holds the entry refuses its vote to those who do not, and as long as
     it is not committed they may need that vote.
     """
-    for node_id, leaver in node.leaving.items():
+    for node_id, leaver in leader.leaving.items():
         if leaver.told_ms is None and node.commit_index >= leaver.left_index:
             leaver.told_ms = node.now_ms
             silent_ms = node.now_ms - leaver.progress.contact_ms

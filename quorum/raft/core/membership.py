@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 from quorum.raft.core.configuration import MEMBERS_MAX, Configuration, quorum_size
 from quorum.raft.core.entry import EntryKind
-from quorum.raft.core.errors import MembershipBusyError, MembershipError, NotLeaderError
-from quorum.raft.core.messages import Role
+from quorum.raft.core.errors import InvariantError, MembershipBusyError, MembershipError
 from quorum.raft.core.node import Node
 from quorum.raft.core.progress import Leaver, Progress
+from quorum.raft.core.roles import Leader
 
 #: As in ZooKeeper, whose server ids are one byte. The doors of the node check both bounds for themselves
 #: (quorum/config/node.py, admin/members.py, server/reconfig.py), because they may not import the core.
@@ -69,54 +69,53 @@ def change_members(node: Node, change: MembershipChange) -> int:
 
     What is so already is answered with a no-op, as by `confirm`.
     """
+    leader = node.as_leader()
     latest = node.history.latest
-    if node.role is not Role.LEADER or latest is None:
-        raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
+    if latest is None:
+        raise InvariantError("a leader has no configuration")
     if not 1 <= change.node_id <= NODE_ID_MAX:
         raise MembershipError("id_out_of_range", node_id=change.node_id, id_max=NODE_ID_MAX)
     if isinstance(change, AddMember):
         member = latest.member(change.node_id)
         if member is not None and member.address == change.address:
-            return confirm(node)
-    _check_not_busy(node)
+            return confirm(node, leader)
+    _check_not_busy(node, leader)
     match change:
         case AddMember(node_id, address):
             _check_addition(latest, node_id, address)
             wanted = latest.with_learner(node_id, address)
         case ReplaceMember(node_id, incarnation, force):
-            _check_replacement(node, latest, node_id, incarnation, force=force)
+            _check_replacement(node, leader, latest, node_id, incarnation, force=force)
             wanted = latest if incarnation in latest.retired else latest.replaced(node_id, incarnation)
             if wanted == latest:
-                return confirm(node)
-            _check_majority(node, latest, wanted, f"replace node {node_id}")
+                return confirm(node, leader)
+            _check_majority(node, leader, latest, wanted, f"replace node {node_id}")
         case RemoveMember(node_id):
             _check_member(latest, node_id, "removed")
             wanted = latest.without(node_id)
-            _check_majority(node, latest, wanted, f"remove node {node_id}")
-    return append_configuration(node, EntryKind.MEMBERS, wanted, wanted.to_payload())
+            _check_majority(node, leader, latest, wanted, f"remove node {node_id}")
+    return append_configuration(node, leader, EntryKind.MEMBERS, wanted, wanted.to_payload())
 
 
-def confirm(node: Node) -> int:
+def confirm(node: Node, leader: Leader) -> int:
     """Append a no-op and return its index: once it is committed, the members in this node's log were so.
 
     Another leader may have changed them without this one knowing; then the no-op never commits. Who leads it
     does not prove: a later leader, too, may have found the no-op and committed it.
     """
-    if node.role is not Role.LEADER:
-        raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
-    _check_no_hand_over(node)
-    return node.append_own(EntryKind.NOOP, b"", 0).index
+    _check_no_hand_over(leader)
+    return node.append_own(leader, EntryKind.NOOP, b"", 0).index
 
 
-def _check_no_hand_over(node: Node) -> None:
-    if node.transfer_target:
-        raise MembershipBusyError("handing_over", node_id=node.transfer_target)
+def _check_no_hand_over(leader: Leader) -> None:
+    if leader.transfer_target:
+        raise MembershipBusyError("handing_over", node_id=leader.transfer_target)
 
 
-def _check_not_busy(node: Node) -> None:
-    _check_no_hand_over(node)
-    if node.commit_index < node.term_start_index:
-        raise MembershipBusyError("term_uncommitted", term=node.term, index=node.term_start_index)
+def _check_not_busy(node: Node, leader: Leader) -> None:
+    _check_no_hand_over(leader)
+    if node.commit_index < leader.term_start_index:
+        raise MembershipBusyError("term_uncommitted", term=node.term, index=leader.term_start_index)
     if node.commit_index < node.history.latest_index:
         raise MembershipBusyError("change_uncommitted", index=node.history.latest_index)
 
@@ -152,7 +151,7 @@ def _check_member(latest: Configuration, node_id: int, done: str) -> None:
 
 
 def _check_replacement(
-    node: Node, latest: Configuration, node_id: int, incarnation: str, *, force: bool
+    node: Node, leader: Leader, latest: Configuration, node_id: int, incarnation: str, *, force: bool
 ) -> None:
     member = latest.member(node_id)
     if member is not None and incarnation in latest.retired:
@@ -164,13 +163,17 @@ def _check_replacement(
     if not force and node_id in latest.voters and len(latest.voters) <= VOTERS_LEFT_MIN:
         raise MembershipError("last_good_disk", node_id=node_id, voters=sorted(latest.voters))
     if member is None or not member.incarnation:
-        _check_not_of_others(node, latest, node_id, incarnation)
+        for other_id, voter in latest.voters.items():
+            if voter.incarnation == incarnation:
+                raise MembershipError(
+                    "disk_of_other", node_id=node_id, incarnation=incarnation, other_id=other_id
+                )
         return
     if incarnation and incarnation != member.incarnation:
         raise MembershipError(
             "other_incarnation", node_id=node_id, present=member.incarnation, incarnation=incarnation[:40]
         )
-    peer = node.progress.get(node_id)
+    peer = leader.progress.get(node_id)
     if peer is None or not peer.heard or peer.incarnation != member.incarnation:
         return
     silent_ms = node.now_ms - peer.contact_ms
@@ -180,27 +183,18 @@ def _check_replacement(
         )
 
 
-def _check_not_of_others(node: Node, latest: Configuration, node_id: int, incarnation: str) -> None:
-    for other_id in (*latest.voters, *latest.learners):
-        other = latest.member(other_id)
-        if other_id == node_id or other is None or not incarnation:
-            continue
-        if incarnation in (other.incarnation, _heard_incarnation(node, other_id)):
-            raise MembershipError(
-                "disk_of_other", node_id=node_id, incarnation=incarnation[:40], other_id=other_id
-            )
-
-
-def _check_majority(node: Node, latest: Configuration, wanted: Configuration, what: str) -> None:
+def _check_majority(
+    node: Node, leader: Leader, latest: Configuration, wanted: Configuration, what: str
+) -> None:
     """Refuse a change that would leave the voters in contact without a majority: nothing would commit any
     more, not even the way back."""
     if set(wanted.voters) == set(latest.voters):
         return
     needed = quorum_size(len(wanted.voters))
-    present = [node_id for node_id in wanted.voters if _is_present(node, node_id, heard=True)]
+    present = [node_id for node_id in wanted.voters if _is_present(node, leader, node_id, heard=True)]
     if len(present) >= needed:
         return
-    if sum(_is_present(node, node_id, heard=False) for node_id in wanted.voters) >= needed:
+    if sum(_is_present(node, leader, node_id, heard=False) for node_id in wanted.voters) >= needed:
         raise MembershipBusyError(
             "majority_unheard",
             what=what,
@@ -209,7 +203,7 @@ def _check_majority(node: Node, latest: Configuration, wanted: Configuration, wh
             present=present,
         )
     absent = sorted(set(wanted.voters) - set(present))
-    heard = sum(_is_present(node, node_id, heard=True) for node_id in latest.voters)
+    heard = sum(_is_present(node, leader, node_id, heard=True) for node_id in latest.voters)
     otherwise = (
         "remove what is gone for good before this one"
         if heard >= quorum_size(len(latest.voters) - 1)
@@ -226,13 +220,13 @@ def _check_majority(node: Node, latest: Configuration, wanted: Configuration, wh
     )
 
 
-def _is_present(node: Node, node_id: int, heard: bool) -> bool:
+def _is_present(node: Node, leader: Leader, node_id: int, heard: bool) -> bool:
     """Whether a voter was in contact within the longest election timeout: heard on the connection that is up,
     or at least not known to be gone."""
     own = node.identity
     if node_id == own.node_id:
         return node.vote_counts(node_id, own.incarnation)
-    peer = node.progress.get(node_id)
+    peer = leader.progress.get(node_id)
     return (
         peer is not None
         and (_speaks(node, peer) or (not heard and peer.connected and _is_recent(node, peer)))
@@ -252,7 +246,7 @@ def _is_recent(node: Node, peer: Progress) -> bool:
 # --- what the leader appends by itself
 
 
-def maintain(node: Node) -> None:
+def maintain(node: Node, leader: Leader) -> None:
     """Make the next learner that has caught up a voter, if it is time: one at a time, never before the no-op
     of the term is committed, never while leadership is handed over.
 
@@ -260,31 +254,24 @@ def maintain(node: Node) -> None:
     """
     history = node.history
     latest = history.latest
-    if latest is None or not latest.learners or node.role is not Role.LEADER or node.transfer_target:
+    if latest is None or not latest.learners or leader.transfer_target:
         return
-    if node.commit_index < max(node.term_start_index, history.latest_index):
+    if node.commit_index < max(leader.term_start_index, history.latest_index):
         return
     for node_id in latest.learners:
-        if _has_caught_up(node, node_id):
-            promoted = latest.with_voter(node_id, node.progress[node_id].incarnation)
-            append_configuration(node, EntryKind.MEMBERS, promoted, promoted.to_payload())
+        if _has_caught_up(node, leader, node_id):
+            promoted = latest.with_voter(node_id, leader.progress[node_id].incarnation)
+            append_configuration(node, leader, EntryKind.MEMBERS, promoted, promoted.to_payload())
             return
 
 
-def _heard_incarnation(node: Node, node_id: int) -> str:
-    if node_id == node.identity.node_id:
-        return node.identity.incarnation
-    peer = node.progress.get(node_id)
-    return peer.incarnation if peer is not None else ""
-
-
-def _has_caught_up(node: Node, node_id: int) -> bool:
+def _has_caught_up(node: Node, leader: Leader, node_id: int) -> bool:
     """Whether a learner could vote without holding the others up: it is there, and holds what was committed
     one heartbeat ago, the entry that made it a learner included.
 
     As it holds that one durably it grants votes even before it learns of the promotion (`elections.py`).
     """
-    peer = node.progress.get(node_id)
+    peer = leader.progress.get(node_id)
     return (
         peer is not None
         and bool(peer.incarnation)
@@ -297,36 +284,37 @@ def _has_caught_up(node: Node, node_id: int) -> bool:
 # --- appending
 
 
-def append_configuration(node: Node, kind: EntryKind, configuration: Configuration, payload: bytes) -> int:
+def append_configuration(
+    node: Node, leader: Leader, kind: EntryKind, configuration: Configuration, payload: bytes
+) -> int:
     """Append a configuration, which counts from here, and return its index.
 
     It is stamped with the wall clock of the last tick: `/zookeeper/config` shows when it changed.
     """
-    entry = node.append_own(kind, payload, 0 if kind is EntryKind.FOUND else node.wall_ms)
+    entry = node.append_own(leader, kind, payload, 0 if kind is EntryKind.FOUND else node.wall_ms)
     node.history.append(entry.index, configuration)
-    sync_progress(node)
+    sync_progress(node, leader)
     return entry.index
 
 
-def sync_progress(node: Node) -> None:
+def sync_progress(node: Node, leader: Leader) -> None:
     """Keep exactly one progress per peer of the latest configuration, and none of a retired incarnation."""
     latest = node.history.latest
     if latest is None:
         return
     peers = latest.peer_ids(node.identity.node_id)
-    for node_id in list(node.progress):
-        peer = node.progress[node_id]
+    for node_id in list(leader.progress):
+        peer = leader.progress[node_id]
         if node_id not in peers or peer.incarnation in latest.retired:
-            del node.progress[node_id]
-            node.refused.pop(node_id, None)
-            node.release(peer)
-            node.leaving[node_id] = Leaver(peer, node.history.latest_index)
+            del leader.progress[node_id]
+            node.sending.release(peer.outgoing)
+            leader.leaving[node_id] = Leaver(peer, node.history.latest_index)
     for node_id in peers:
-        if node_id not in node.progress:
+        if node_id not in leader.progress:
             member = latest.member(node_id)
             incarnation = member.incarnation if member is not None else ""
-            node.progress[node_id] = Progress(incarnation, node.log.last_index, node.now_ms)
-    node.progress = dict(sorted(node.progress.items()))
+            leader.progress[node_id] = Progress(incarnation, node.log.last_index, node.now_ms)
+    leader.progress = dict(sorted(leader.progress.items()))
 
 
 # --- who has to be reachable
@@ -354,7 +342,8 @@ def linked_beyond(node: Node) -> dict[int, str]:
     before = node.history.before(node.commit_index)
     earlier = {} if before is None else _addresses(before)
     beyond = {key: text for key, text in earlier.items() if latest.member(key) is None}
-    for node_id in (*node.leaving, node.leader_id):
+    leaving = node.role.leaving if isinstance(node.role, Leader) else ()
+    for node_id in (*leaving, node.leader_id):
         if node_id and latest.member(node_id) is None:
             beyond.setdefault(node_id, "")
     return beyond

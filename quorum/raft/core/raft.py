@@ -42,7 +42,6 @@ from quorum.raft.core.messages import (
     Ready,
     Receive,
     Resume,
-    Role,
     SnapshotChunk,
     SnapshotChunkReply,
     SnapshotFailed,
@@ -56,10 +55,12 @@ from quorum.raft.core.messages import (
     Vote,
     VoteReply,
 )
-from quorum.raft.core.node import Node, NodeIdentity, Randomness
+from quorum.raft.core.node import Node, NodeIdentity
 from quorum.raft.core.options import Options
 from quorum.raft.core.progress import Flow
+from quorum.raft.core.roles import Candidate, Follower, Leader
 from quorum.raft.core.status import Status, describe
+from quorum.raft.core.timing import Randomness
 
 
 class Raft:
@@ -122,7 +123,8 @@ class Raft:
             now_ms: monotonic clock; going back is taken as standing still.
         """
         node = self._node
-        self.rests = type(stimulus) is Tick and node.role is Role.FOLLOWER and now_ms < node.campaign_ms
+        follows = isinstance(node.role, Follower)
+        self.rests = follows and type(stimulus) is Tick and now_ms < node.timer.campaign_ms
         self._advance_clock(now_ms)
         match stimulus:
             case Tick(wall_ms, undurable_ms):
@@ -149,8 +151,8 @@ class Raft:
             case Halt(reason):
                 node.halted = reason or "the disk is full"
                 # Its file may be what fills the disk.
-                node.drop_incoming()
-                if node.role is not Role.FOLLOWER:
+                node.receiving.drop()
+                if not isinstance(node.role, Follower):
                     node.become_follower(node.term, 0, f"halted: {reason}")
             case Resume():
                 node.halted = ""
@@ -158,17 +160,18 @@ class Raft:
     def _step_snapshot(
         self, stimulus: ChunkRead | ChunkReadFailed | ChunkWritten | SnapshotInstalled | SnapshotFailed
     ) -> None:
+        node = self._node
         match stimulus:
-            case ChunkRead():
-                sending.handle_chunk_read(self._node, stimulus)
-            case ChunkReadFailed():
-                sending.handle_chunk_read_failed(self._node, stimulus)
+            case ChunkRead() if isinstance(node.role, Leader):
+                sending.handle_chunk_read(node, node.role, stimulus)
+            case ChunkReadFailed() if isinstance(node.role, Leader):
+                sending.handle_chunk_read_failed(node, node.role, stimulus)
             case ChunkWritten():
-                receiving.handle_chunk_written(self._node, stimulus)
+                receiving.handle_chunk_written(node, stimulus)
             case SnapshotInstalled():
-                receiving.handle_installed(self._node, stimulus)
+                receiving.handle_installed(node, stimulus)
             case SnapshotFailed():
-                receiving.handle_failed(self._node, stimulus)
+                receiving.handle_failed(node, stimulus)
 
     def _advance_clock(self, now_ms: float) -> None:
         node = self._node
@@ -176,58 +179,65 @@ class Raft:
         node.now_ms = max(node.now_ms, now_ms)
         if paused_ms > node.options.heartbeat_interval_ms:
             # This process stood still: what the others sent meanwhile is read before their silence is judged.
-            if node.role is Role.LEADER:
-                leading.forgive_pause(node)
+            if isinstance(node.role, Leader):
+                leading.forgive_pause(node, node.role)
             else:
-                elections.forgive_pause(node)
+                node.timer.forgive_pause(node.now_ms)
 
     def _tick(self, undurable_ms: float) -> None:
-        if self._node.role is Role.LEADER:
-            leading.tick_leader(self._node, undurable_ms)
-            sending.tick_snapshots(self._node)
+        node, role = self._node, self._node.role
+        if isinstance(role, Leader):
+            leading.tick_leader(node, role, undurable_ms)
+            sending.tick_snapshots(node, role)
         else:
-            elections.tick_election(self._node)
+            elections.tick_election(node)
 
     def _persisted(self, seq: int) -> None:
         node = self._node
-        if seq >= node.next_seq:
+        if seq >= node.outbox.next_seq:
             raise InvariantError(f"persist {seq} was reported durable before it was handed out")
-        node.persisted_seq = max(node.persisted_seq, seq)
+        node.outbox.persisted_seq = max(node.outbox.persisted_seq, seq)
         node.log.persisted(seq)
-        node.unsynced.settle(node.log.durable_index)
-        elections.count_own_vote(node)
-        leading.advance_commit(node)
+        if isinstance(node.role, Candidate):
+            elections.count_own_vote(node, node.role)
+        if isinstance(node.role, Leader):
+            node.role.unsynced.settle(node.log.durable_index)
+            leading.advance_commit(node, node.role)
 
     def _peer_up(self, node_id: int) -> None:
-        node = self._node
-        peer = node.progress.get(node_id)
-        if peer is not None:
+        node, role = self._node, self._node.role
+        if isinstance(role, Leader):
+            peer = role.progress.get(node_id)
+            if peer is None:
+                return
             peer.clock_ms = -1.0
             # Whatever was sent before went into no connection, or into one that is gone.
             if peer.flow is not Flow.SNAPSHOT:
                 peer.become_probe()
             sending.resume_snapshot(node, node_id, peer)
             # A fresh connection learns at once who leads.
-            node.heartbeat_due = True
-        elif node_id == node.leader_id and node.matched_index:
+            role.heartbeat_due = True
+            return
+        if isinstance(role, Follower) and node_id == role.leader_id and node.matched_index:
             # Its connection may be older than ours to it, and what it asked was answered into none.
-            node.forget_reports()
-            node.answer_at = node.matched_index
+            role.reported_index, role.answer_at = 0, node.matched_index
         elections.hurry(node)
 
     def _peer_down(self, node_id: int) -> None:
-        node = self._node
-        peer = node.progress.get(node_id)
+        node, role = self._node, self._node.role
+        if not isinstance(role, Leader):
+            if node_id == role.leader_id:
+                elections.forget_leader(node)
+            return
+        peer = role.progress.get(node_id)
         if peer is not None:
             peer.disconnected()
             if peer.flow is not Flow.SNAPSHOT:
                 peer.become_probe()
                 peer.probe_sent = True
                 peer.sent_ms = node.now_ms
-        if node_id == node.transfer_target and not node.transfer_told:
-            handover.give_up_transfer(node)
-        if node_id == node.leader_id:
-            elections.forget_leader(node)
+        if node_id == role.transfer_target and not role.transfer_told:
+            handover.give_up_transfer(node, role)
 
     def _compacted(self, first_index: int) -> None:
         node = self._node
@@ -266,18 +276,20 @@ class Raft:
             return
         if message.term > node.term and node.halted:
             return
-        if node.role is Role.LEADER and message.term == node.term:
-            raise InvariantError(f"node {message.sender} leads term {message.term} too")
         if message.term == node.term and node.leader_id not in (0, message.sender):
             raise InvariantError(f"nodes {node.leader_id} and {message.sender} both lead term {message.term}")
         if message.term > node.term or node.leader_id == 0:
             node.become_follower(
                 message.term, message.sender, f"node {message.sender} leads term {message.term}"
             )
-        node.hear_leader()
+        follower = node.role
+        if not isinstance(follower, Follower):
+            raise InvariantError(f"a {follower.kind.value} follows node {message.sender}")
+        follower.heard_ms = node.now_ms
+        node.timer.hear_leader(node.now_ms)
         match message:
             case Append():
-                following.handle_append(node, message)
+                following.handle_append(node, follower, message)
             case Heartbeat():
                 following.handle_heartbeat(node, message)
             case SnapshotChunk():
@@ -295,9 +307,10 @@ class Raft:
         node = self._node
         if message.term > node.term and not node.halted:
             node.become_follower(message.term, 0, f"node {message.sender} is in term {message.term}")
-        if message.term != node.term or node.role is not Role.LEADER:
+        leader = node.role
+        if message.term != node.term or not isinstance(leader, Leader):
             return
-        peer = leading.identify(node, message.sender, incarnation)
+        peer = leading.identify(node, leader, message.sender, incarnation)
         if peer is None:
             return
         matched_before = peer.match_index
@@ -309,10 +322,10 @@ class Raft:
             case SnapshotChunkReply():
                 sending.handle_chunk_reply(node, peer, message)
         if peer.match_index > matched_before:
-            leading.advance_commit(node)
+            leading.advance_commit(node, leader)
         if isinstance(message, HeartbeatReply):
             # Now it is known who has caught up; what can commit without a change has done so.
-            membership.maintain(node)
+            membership.maintain(node, leader)
 
     # --- proposals
 
@@ -329,11 +342,10 @@ class Raft:
             there.
         """
         node = self._node
-        if node.role is not Role.LEADER:
-            raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
-        if node.transfer_target:
+        leader = node.as_leader()
+        if leader.transfer_target:
             raise NotLeaderError(
-                f"leadership is being handed over to node {node.transfer_target}", node.leader_id
+                f"leadership is being handed over to node {leader.transfer_target}", leader.leader_id
             )
         if kind in CONFIGURATION_KINDS or kind is EntryKind.NOOP:
             raise ProposalError(f"{kind.name} entries are appended by the core itself")
@@ -342,16 +354,16 @@ class Raft:
                 f"the payload has {len(payload)} bytes; entry_bytes_max is {node.options.entry_bytes_max}"
             )
         room_bytes = node.options.backlog_bytes_max - len(payload)
-        if node.uncommitted.size_bytes > room_bytes:
+        if leader.uncommitted.size_bytes > room_bytes:
             raise BacklogError(
-                f"{node.uncommitted.size_bytes} bytes wait for commit; backlog_bytes_max is "
+                f"{leader.uncommitted.size_bytes} bytes wait for commit; backlog_bytes_max is "
                 f"{node.options.backlog_bytes_max}"
             )
-        if node.unsynced.size_bytes > room_bytes:
-            story = f"{node.unsynced.size_bytes} bytes wait for its own disk, and others commit without it"
+        if leader.unsynced.size_bytes > room_bytes:
+            story = f"{leader.unsynced.size_bytes} bytes wait for its own disk, and others commit without it"
             node.become_follower(node.term, 0, story)
             raise NotLeaderError(f"node {node.identity.node_id} stepped down: {story}", 0)
-        return node.append_own(kind, payload, stamp_ms).index
+        return node.append_own(leader, kind, payload, stamp_ms).index
 
     def change_members(self, change: MembershipChange) -> int:
         """Append a change of the membership; it counts from its append and is final once it commits.
@@ -370,12 +382,12 @@ class Raft:
     def ready(self) -> Ready | None:
         """Hand out everything that has to be done now, or None. See `Ready` for the order contract."""
         node = self._node
-        if node.role is Role.LEADER:
-            leading.replicate(node)
-        else:
-            following.acknowledge(node)
-        persist = node.take_persist()
-        messages = node.take_messages()
+        if isinstance(node.role, Leader):
+            leading.replicate(node, node.role)
+        elif isinstance(node.role, Follower):
+            following.acknowledge(node, node.role)
+        persist = node.outbox.take_persist(node.term, node.voted_for, node.log)
+        messages = node.outbox.take_messages()
         committed = node.take_committed()
         soft_state = self._changed_soft_state()
         configuration = self._changed_configuration()
@@ -409,15 +421,15 @@ class Raft:
     def known_index(self) -> int | None:
         """Return the highest commit index that this node heard of; None while a snapshot is installed."""
         node = self._node
-        return None if node.installing else max(node.commit_index, node.known_index)
+        return None if node.receiving.installing else max(node.commit_index, node.known_index)
 
     @property
     def deadline_ms(self) -> float:
         """Return when the next Tick has something to do; a Tick may come earlier."""
-        node = self._node
-        if node.role is not Role.LEADER:
-            return node.campaign_ms
-        return min(node.heartbeat_ms, node.transfer_until_ms) if node.transfer_target else node.heartbeat_ms
+        role = self._node.role
+        if not isinstance(role, Leader):
+            return self._node.timer.campaign_ms
+        return min(role.heartbeat_ms, role.transfer_until_ms) if role.transfer_target else role.heartbeat_ms
 
     # --- questions
 

@@ -33,7 +33,7 @@ def handle_chunk(node: Node, chunk: SnapshotChunk) -> None:
             f"snapshot piece of node {chunk.sender}: bytes {chunk.offset}..{end} of {chunk.total_bytes}, "
             f"term {chunk.snapshot_term} in term {chunk.term}"
         )
-    if node.halted or node.installing:
+    if node.halted or node.receiving.installing:
         return
     if chunk.snapshot_index <= node.commit_index:
         # All of it is here already: the log agrees with the leader's as far as it is committed.
@@ -41,14 +41,14 @@ def handle_chunk(node: Node, chunk: SnapshotChunk) -> None:
         if durable_match(node) >= chunk.snapshot_index:
             _reply(node, chunk.sender, chunk.transfer, installed=True, match_index=durable_match(node))
         return
-    incoming = node.incoming
+    incoming = node.receiving.incoming
     if incoming is None or not _belongs(chunk, incoming):
         if chunk.offset != 0:
             _reply(node, chunk.sender, chunk.transfer)
             return
-        node.installs += 1
+        node.receiving.installs += 1
         incoming = Incoming(
-            install=node.installs,
+            install=node.receiving.installs,
             term=chunk.term,
             transfer=chunk.transfer,
             sender=chunk.sender,
@@ -75,9 +75,9 @@ def _belongs(chunk: SnapshotChunk, incoming: Incoming) -> bool:
 
 
 def _write(node: Node, incoming: Incoming, data: bytes) -> None:
-    node.incoming = incoming._replace(writing=True)
-    node.installing = incoming.offset + len(data) == incoming.total_bytes
-    node.snapshot_writes.append(
+    node.receiving.incoming = incoming._replace(writing=True)
+    node.receiving.installing = incoming.offset + len(data) == incoming.total_bytes
+    node.receiving.writes.append(
         SnapshotWrite(
             install=incoming.install,
             snapshot_index=incoming.snapshot_index,
@@ -85,25 +85,30 @@ def _write(node: Node, incoming: Incoming, data: bytes) -> None:
             offset=incoming.offset,
             total_bytes=incoming.total_bytes,
             data=data,
-            last=node.installing,
+            last=node.receiving.installing,
         )
     )
 
 
 def handle_chunk_written(node: Node, written: ChunkWritten) -> None:
     """Ask for the next piece."""
-    incoming = node.incoming
-    if incoming is None or incoming.install != written.install or not incoming.writing or node.installing:
+    incoming = node.receiving.incoming
+    if (
+        incoming is None
+        or incoming.install != written.install
+        or not incoming.writing
+        or node.receiving.installing
+    ):
         return
-    node.incoming = incoming._replace(offset=written.offset, writing=False)
+    node.receiving.incoming = incoming._replace(offset=written.offset, writing=False)
     if _leads_still(node, incoming):
         _reply(node, incoming.sender, incoming.transfer, offset=written.offset)
 
 
 def handle_installed(node: Node, installed: SnapshotInstalled) -> None:
     """Continue log and configuration from the snapshot, and acknowledge it with its own index."""
-    incoming = node.incoming
-    if incoming is None or not node.installing or incoming.install != installed.install:
+    incoming = node.receiving.incoming
+    if incoming is None or not node.receiving.installing or incoming.install != installed.install:
         raise InvariantError(f"installed snapshot {installed.install} is not the one under way ({incoming})")
     index, term = installed.snapshot_index, installed.snapshot_term
     if (index, term) != (incoming.snapshot_index, incoming.snapshot_term) or index <= node.commit_index:
@@ -118,8 +123,7 @@ def handle_installed(node: Node, installed: SnapshotInstalled) -> None:
     node.history.install(index, installed.configuration, keep_beyond)
     node.commit_index = index
     node.handed_index = index
-    node.incoming = None
-    node.installing = False
+    node.receiving.end()
     if _leads_still(node, incoming) and not node.halted:
         node.matched_index = max(node.matched_index, index)
         _reply(node, incoming.sender, incoming.transfer, installed=True, match_index=index)
@@ -127,11 +131,10 @@ def handle_installed(node: Node, installed: SnapshotInstalled) -> None:
 
 def handle_failed(node: Node, failed: SnapshotFailed) -> None:
     """Refuse the snapshot: nothing of it counts."""
-    incoming = node.incoming
+    incoming = node.receiving.incoming
     if incoming is None or incoming.install != failed.install:
         return
-    node.incoming = None
-    node.installing = False
+    node.receiving.end()
     if _leads_still(node, incoming):
         _reply(node, incoming.sender, incoming.transfer, rejected=True)
 

@@ -17,6 +17,7 @@ from quorum.raft.core.messages import (
 )
 from quorum.raft.core.node import Node
 from quorum.raft.core.progress import Flow, Progress
+from quorum.raft.core.roles import Leader
 from quorum.raft.core.transfers import Outgoing
 
 #: First patience with a silent receiver, in longest election timeouts. A piece is lost only with its
@@ -30,23 +31,23 @@ def begin_snapshot(node: Node, node_id: int, peer: Progress) -> None:
     silent_ms = node.now_ms - peer.contact_ms
     if silent_ms > node.options.election_timeout_max_ms or node.now_ms < peer.retry_snapshot_ms:
         return
-    node.transfers += 1
+    node.sending.transfers += 1
     patience_ms = _PATIENCE_TIMEOUTS * node.options.election_timeout_max_ms
-    peer.become_snapshot(Outgoing(node.transfers, 0, 0, 0, True, node.now_ms, patience_ms))
+    peer.become_snapshot(Outgoing(node.sending.transfers, 0, 0, 0, True, node.now_ms, patience_ms))
     _read(node, node_id, peer, 0)
 
 
 def _read(node: Node, node_id: int, peer: Progress, offset: int) -> None:
     if peer.outgoing is not None:
         peer.outgoing = peer.outgoing._replace(offset=offset, reading=True, asked_ms=node.now_ms)
-        node.snapshot_reads.append(
+        node.sending.reads.append(
             SnapshotRead(node_id, peer.outgoing.transfer, offset, node.options.snapshot_chunk_bytes_max)
         )
 
 
 def finish_snapshot(node: Node, peer: Progress) -> None:
     """End a transfer and go on with entries from behind the peer's match."""
-    node.release(peer)
+    node.sending.release(peer.outgoing)
     peer.become_probe()
 
 
@@ -55,9 +56,9 @@ def _give_up(node: Node, peer: Progress) -> None:
     peer.retry_snapshot_ms = node.now_ms + node.options.election_timeout_max_ms
 
 
-def handle_chunk_read(node: Node, chunk: ChunkRead) -> None:
+def handle_chunk_read(node: Node, leader: Leader, chunk: ChunkRead) -> None:
     """Send the piece that was read, unless its transfer is over."""
-    peer = node.progress.get(chunk.receiver)
+    peer = leader.progress.get(chunk.receiver)
     outgoing = peer.outgoing if peer is not None else None
     if peer is None or outgoing is None or outgoing.transfer != chunk.transfer:
         return
@@ -88,9 +89,9 @@ def handle_chunk_read(node: Node, chunk: ChunkRead) -> None:
     )
 
 
-def handle_chunk_read_failed(node: Node, failed: ChunkReadFailed) -> None:
+def handle_chunk_read_failed(node: Node, leader: Leader, failed: ChunkReadFailed) -> None:
     """Give the transfer up; a later one may find another snapshot."""
-    peer = node.progress.get(failed.receiver)
+    peer = leader.progress.get(failed.receiver)
     if peer is not None and peer.outgoing is not None and peer.outgoing.transfer == failed.transfer:
         _give_up(node, peer)
 
@@ -126,9 +127,9 @@ def resume_snapshot(node: Node, node_id: int, peer: Progress) -> None:
         _read(node, node_id, peer, peer.outgoing.offset)
 
 
-def tick_snapshots(node: Node) -> None:
+def tick_snapshots(node: Node, leader: Leader) -> None:
     """Repeat what a silent receiver seems to have lost, and give up a receiver that is gone."""
-    for node_id, peer in node.progress.items():
+    for node_id, peer in leader.progress.items():
         outgoing = peer.outgoing
         if peer.flow is not Flow.SNAPSHOT or outgoing is None or outgoing.reading:
             continue

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from quorum.raft.core.messages import Role
 from quorum.raft.core.node import Node
-from quorum.raft.core.progress import Flow
+from quorum.raft.core.progress import Flow, Progress
+from quorum.raft.core.roles import Leader
 
 
 class PeerStatus(NamedTuple):
@@ -51,17 +52,16 @@ class Status(NamedTuple):
     installing: bool
     cache_bytes: int  #: of the log tail in memory
     peers: tuple[PeerStatus, ...]  #: of a leader, ascending ids
-    #: (member id, incarnation) that spoke and does not count, ascending ids
-    refused: tuple[tuple[int, str], ...]
 
 
 def describe(node: Node) -> Status:
     """Return what this node is and knows."""
-    leads = node.role is Role.LEADER
+    leader = node.role if isinstance(node.role, Leader) else None
+    progress = leader.progress if leader is not None else {}
     latest, own = node.history.latest, node.identity
     return Status(
         node_id=own.node_id,
-        role=node.role,
+        role=node.role.kind,
         term=node.term,
         leader_id=node.leader_id,
         first_index=node.log.first_index,
@@ -70,23 +70,21 @@ def describe(node: Node) -> Status:
         commit_index=node.commit_index,
         known_index=max(node.commit_index, node.known_index),
         handed_index=node.handed_index,
-        term_start_index=node.term_start_index if leads else 0,
+        term_start_index=leader.term_start_index if leader is not None else 0,
         configuration_index=node.history.latest_index,
         configuration_committed=node.history.latest_index <= node.commit_index,
         voters=tuple(latest.voters) if latest is not None else (),
         learners=tuple(latest.learners) if latest is not None else (),
         member=latest is not None and latest.has(own.node_id, own.incarnation),
-        transfer_target=node.transfer_target,
+        transfer_target=node.role.transfer_target,
         halted=node.halted,
-        installing=node.installing,
+        installing=node.receiving.installing,
         cache_bytes=node.log.cache_bytes,
-        peers=tuple(_describe_peer(node, node_id) for node_id in node.progress),
-        refused=tuple(sorted(node.refused.items())),
+        peers=tuple(_describe_peer(node, node_id, peer) for node_id, peer in progress.items()),
     )
 
 
-def _describe_peer(node: Node, node_id: int) -> PeerStatus:
-    peer = node.progress[node_id]
+def _describe_peer(node: Node, node_id: int, peer: Progress) -> PeerStatus:
     latest = node.history.latest
     return PeerStatus(
         node_id=node_id,

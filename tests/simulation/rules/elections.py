@@ -9,7 +9,8 @@ from tests.simulation.rules.rule import Rule
 
 _ELECTIONS = "quorum.raft.core.elections"
 _LEADING = "quorum.raft.core.leading"
-_NODE = "quorum.raft.core.node:Node"
+_OUTBOX = "quorum.raft.core.outbox:Outbox"
+_TIMER = "quorum.raft.core.timing:ElectionTimer"
 
 RULES: Final = (
     Rule(
@@ -32,16 +33,16 @@ RULES: Final = (
     ),
     Rule(
         "elections-in-a-row-wait-longer",
-        "guarantees.md, Availability; elections._patience",
+        "guarantees.md, Availability; ElectionTimer._patience",
         "rivals wait longer from election to election, so that one of them is left time to win",
-        (Edit(f"{_ELECTIONS}:_patience", "+ max(0, node.elections - 2)", ""),),
+        (Edit(f"{_TIMER}._patience", "+ max(0, self.elections - 2)", ""),),
         profile="distant",
     ),
     Rule(
         "terms-and-votes-before-messages",
         "consensus.md, D4; Raft, figure 2",
         "nothing of a term leaves before term and vote are durable",
-        (Edit(f"{_NODE}.take_messages", "or not self.hard_state_is_durable", ""),),
+        (Edit(f"{_OUTBOX}.take_messages", "or not self.hard_state_is_durable", ""),),
     ),
     Rule(
         "acknowledge-behind-the-hard-state",
@@ -50,7 +51,7 @@ RULES: Final = (
         (
             Edit(
                 "quorum.raft.core.following:acknowledge",
-                "or not node.hard_state_is_durable",
+                "or not node.outbox.hard_state_is_durable",
                 "",
             ),
         ),
@@ -65,8 +66,7 @@ RULES: Final = (
             Edit(
                 f"{_ELECTIONS}:campaign",
                 "_request_votes(node, pre=False, transfer=transfer)",
-                "_request_votes(node, pre=False, transfer=transfer)\n"
-                "_count(node, node.identity.node_id, node.identity.incarnation, granted=True)",
+                "_request_votes(node, pre=False, transfer=transfer)\n_count_own(node, node.role)",
             ),
         ),
         guard="with three voters a vote of another one is needed, and its request leaves behind the fsync; "
@@ -80,7 +80,9 @@ RULES: Final = (
             Edit(
                 f"{_ELECTIONS}:handle_vote_reply",
                 "if asked:",
-                "if asked or (reply.pre and node.role is Role.CANDIDATE and reply.asked_term == node.term):",
+                "if asked or (\n"
+                "    reply.pre and attempt.kind is Role.CANDIDATE and reply.asked_term == node.term\n"
+                "):",
             ),
         ),
     ),
@@ -91,8 +93,8 @@ RULES: Final = (
         (
             Edit(
                 f"{_ELECTIONS}:handle_vote_reply",
-                "node.role is Role.CANDIDATE and reply.asked_term == node.term",
-                "node.role is Role.CANDIDATE",
+                "attempt.kind is Role.CANDIDATE and reply.asked_term == node.term",
+                "attempt.kind is Role.CANDIDATE",
             ),
         ),
     ),
@@ -153,8 +155,8 @@ RULES: Final = (
         (
             Edit(
                 "quorum.raft.core.raft:Raft.propose",
-                "if node.transfer_target: raise",
-                "if node.transfer_target < 0: raise",
+                "if leader.transfer_target: raise",
+                "if leader.transfer_target < 0: raise",
             ),
             Edit(
                 "quorum.node.replica:NodeReplica.leadership_changed",

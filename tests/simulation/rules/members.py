@@ -9,6 +9,7 @@ from tests.simulation.rules.rule import Rule
 
 _ELECTIONS = "quorum.raft.core.elections"
 _FOUNDING = "quorum.raft.core.founding"
+_LEADING = "quorum.raft.core.leading"
 _MEMBERSHIP = "quorum.raft.core.membership"
 _NODE = "quorum.raft.core.node:Node"
 
@@ -31,8 +32,8 @@ RULES: Final = (
             ),
             Edit(
                 f"{_MEMBERSHIP}:maintain",
-                "max(node.term_start_index, history.latest_index)",
-                "node.term_start_index",
+                "max(leader.term_start_index, history.latest_index)",
+                "leader.term_start_index",
             ),
         ),
     ),
@@ -43,12 +44,12 @@ RULES: Final = (
         (
             Edit(
                 f"{_MEMBERSHIP}:_check_not_busy",
-                "if node.commit_index < node.term_start_index: raise",
+                "if node.commit_index < leader.term_start_index: raise",
                 "if node.commit_index < 0: raise",
             ),
             Edit(
                 f"{_MEMBERSHIP}:maintain",
-                "max(node.term_start_index, history.latest_index)",
+                "max(leader.term_start_index, history.latest_index)",
                 "history.latest_index",
             ),
         ),
@@ -59,7 +60,7 @@ RULES: Final = (
         "what a learner holds commits nothing",
         (
             Edit(
-                f"{_NODE}.majority_match",
+                f"{_LEADING}:majority_match",
                 "for node_id in latest.voters",
                 "for node_id in (*latest.voters, *latest.learners)",
             ),
@@ -71,9 +72,9 @@ RULES: Final = (
         "a leader that is no voter any more does not count its own copy",
         (
             Edit(
-                f"{_NODE}.majority_match",
+                f"{_LEADING}:majority_match",
                 "for node_id in latest.voters",
-                "for node_id in {*latest.voters, self.identity.node_id}",
+                "for node_id in {*latest.voters, own}",
             ),
         ),
     ),

@@ -143,8 +143,8 @@ RULES: Final = (
         (
             Edit(
                 f"{_RAFT}._receive_answer",
-                "if message.term != node.term or node.role is not Role.LEADER:",
-                "if node.role is not Role.LEADER:",
+                "if message.term != node.term or not isinstance(leader, Leader):",
+                "if not isinstance(leader, Leader):",
             ),
         ),
     ),
@@ -180,9 +180,9 @@ RULES: Final = (
         "the leader counts itself by its own durable index",
         (
             Edit(
-                f"{_NODE}.majority_match",
-                "self.log.durable_index if",
-                "self.log.last_index if",
+                f"{_LEADING}:majority_match",
+                "node.log.durable_index if",
+                "node.log.last_index if",
             ),
         ),
     ),
@@ -193,7 +193,7 @@ RULES: Final = (
         (
             Edit(
                 f"{_LEADING}:advance_commit",
-                "if index >= node.term_start_index:",
+                "if index >= leader.term_start_index:",
                 "if True:",
             ),
         ),
@@ -239,9 +239,13 @@ RULES: Final = (
         "consensus.md, D14; Raft §7",
         "while a snapshot is being loaded nothing is appended, committed or applied",
         (
-            Edit(f"{_NODE}.take_committed", "or self.installing", ""),
-            Edit(f"{_FOLLOWING}:handle_append", "if node.halted or node.installing:", "if node.halted:"),
-            Edit(f"{_FOLLOWING}:handle_heartbeat", "if not node.installing:", "if True:"),
+            Edit(f"{_NODE}.take_committed", "or self.receiving.installing", ""),
+            Edit(
+                f"{_FOLLOWING}:handle_append",
+                "if node.halted or node.receiving.installing:",
+                "if node.halted:",
+            ),
+            Edit(f"{_FOLLOWING}:handle_heartbeat", "if not node.receiving.installing:", "if True:"),
         ),
     ),
     Rule(

@@ -357,7 +357,7 @@ def test_two_leaders_of_one_term_stop_the_node() -> None:
         solo.hear(Heartbeat(1, 3, 1, 0, 0.0))
     leader = Solo([1])
     leader.lead()
-    with pytest.raises(InvariantError, match="leads term 2 too"):
+    with pytest.raises(InvariantError, match="nodes 1 and 3 both lead term 2"):
         leader.hear(Heartbeat(2, 3, 1, 0, 0.0))
 
 

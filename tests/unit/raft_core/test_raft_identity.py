@@ -70,25 +70,6 @@ def test_votes_of_disks_that_are_not_named_do_not_count() -> None:
         solo.campaign()
         solo.hear(VoteReply(term, 3, 1, True, True, term + 1), OTHER)
         assert solo.role() is Role.PRE_CANDIDATE
-        assert solo.raft.status().refused == ((3, OTHER),)
-
-
-def test_whoever_is_refused_is_forgotten_once_it_is_no_member() -> None:
-    solo = Solo([1])
-    solo.campaign()
-    solo.hear(VoteReply(1, 3, 1, True, True, 2), OTHER)
-    assert solo.raft.status().refused == ((3, OTHER),)
-    for index, node_id in enumerate((4, 5, 6), 2):
-        members = {each: Member(f"h:{each}", incarnation_of(each)) for each in (1, 2, node_id)}
-        payload = Configuration(CLUSTER_ID, members, {}, ()).to_payload()
-        term = solo.raft.status().term + 1
-        entry = Entry(index, term, EntryKind.MEMBERS, 0, payload)
-        previous = solo.log()[-1]
-        solo.hear(Append(term, 2, 1, *previous, 0, False, (entry,)))
-        solo.sync()
-        solo.campaign()
-        solo.hear(VoteReply(term, node_id, 1, True, True, term + 1), OTHER)
-        assert solo.raft.status().refused == ((node_id, OTHER),)
 
 
 @pytest.mark.parametrize(("named", "granted"), [(incarnation_of(1), True), (OTHER, False)])
@@ -133,14 +114,14 @@ def test_a_founding_payload_that_says_something_else_stops_the_node() -> None:
 # --- a late founder
 
 
-def test_another_incarnation_of_a_recorded_voter_is_refused_and_reported() -> None:
+def test_another_incarnation_of_a_recorded_voter_does_not_count() -> None:
     solo = Solo([1])
     solo.lead(elector=2)
     solo.sync()
     solo.hear(ack(2, 3, 2), OTHER)
     solo.hear(HeartbeatReply(2, 3, 1, solo.now_ms, 2), OTHER)
     status = solo.raft.status()
-    assert (status.commit_index, status.refused) == (0, ((3, OTHER),))
+    assert status.commit_index == 0
     assert [peer.match_index for peer in status.peers] == [0, 0]
     for _ in range(10):
         solo.tick(50)

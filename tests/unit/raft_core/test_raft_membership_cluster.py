@@ -181,7 +181,6 @@ def test_a_lost_disk_is_replaced_and_the_new_one_counts(seed: int) -> None:
     lose_disk(world, victim)
     flow(world, 1100)
     assert world.processes[victim].raft.status().last_index == 0
-    assert world.processes[leader(world)].raft.status().refused == ((victim, world.incarnations[victim]),)
     make(world, ReplaceMember(victim), [1, 2, 3])
     world.await_(world.stable)
     world.crash(other)
@@ -202,7 +201,7 @@ def test_a_replaced_node_that_comes_back_with_its_old_disk_stays_outside(seed: i
     world.start(victim)
     flow(world, 2000)
     status = world.processes[leader(world)].raft.status()
-    assert (status.refused, status.learners) == (((victim, old),), (victim,))
+    assert status.learners == (victim,)
     assert world.processes[victim].raft.status().commit_index < status.commit_index
     lose_disk(world, victim)
     world.await_(lambda: world.voters() == [1, 2, 3], WITHIN_MS)
@@ -215,7 +214,7 @@ def test_a_replaced_node_that_comes_back_with_its_old_disk_stays_outside(seed: i
     world.start(victim)
     flow(world, 2000)
     status = world.processes[leader(world)].raft.status()
-    assert (status.term, status.refused) == (term, ((victim, old),))
+    assert status.term == term
     world.crash(victim)
     world.disks[victim], world.incarnations[victim] = new_disk, new
     world.start(victim)
