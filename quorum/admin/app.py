@@ -8,14 +8,14 @@ Source: docs/http.md; RFC 9110 for status codes; RFC 9457 for problems.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Final, TypeAlias, TypedDict
 
 from aiohttp import web
 
 from quorum.admin.access import OPERATOR_PATHS, TOKENS, Tokens, authorize
-from quorum.admin.endpoint import AdminEndpoint, Endpoints, Handler, schema_of
+from quorum.admin.endpoint import AdminEndpoint, Endpoints, Handler, answer, schema_of
 from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, guard_change, lower_case
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.openapi import describe
@@ -29,10 +29,7 @@ _METRICS: Final = web.AppKey[MetricsPage]("metrics")
 _ENDPOINTS: Final = web.AppKey[Sequence[AdminEndpoint]]("endpoints")
 
 
-class LiveAnswer(TypedDict):
-    """That the process answers."""
-
-    live: bool
+LiveAnswer: TypeAlias = Annotated[Mapping[str, object], answer(live=bool)]
 
 
 class ReadyAnswer(TypedDict):

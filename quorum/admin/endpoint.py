@@ -92,6 +92,12 @@ def schema_of(kind: Any, items: Any = object) -> Schema:
     return {} if name is None else {"type": name}
 
 
+def answer(**kinds: Any) -> Schema:
+    """Return the schema of an object that has all of these fields, and perhaps more."""
+    properties = {name: schema_of(kind) for name, kind in kinds.items()}
+    return {"type": "object", "properties": properties, "required": sorted(properties)}
+
+
 class AdminEndpoint(NamedTuple):
     """One row of the table of endpoints.
 
@@ -156,7 +162,7 @@ class Endpoints(list[AdminEndpoint]):
 
         def enter(function: Handling) -> Handling:
             hints = get_type_hints(function, include_extras=True)
-            answer = hints.pop("return")
+            result_kind = hints.pop("return")
             query, body = hints.pop("query", None), hints.pop("body", None)
             names = list(inspect.signature(function).parameters)[1:]
             places = {name: Field.of(name, hints[name]) for name in names if name in hints}
@@ -185,11 +191,11 @@ class Endpoints(list[AdminEndpoint]):
                 return json_answer(result, status=good)
 
             summary = (function.__doc__ or "").partition("\n")[0].rstrip(".")
-            streams = isinstance(answer, type) and issubclass(answer, web.StreamResponse)
+            streams = isinstance(result_kind, type) and issubclass(result_kind, web.StreamResponse)
             self.append(
                 AdminEndpoint(
                     *(method, path, handler, summary, parameters, tuple(places.values()), taken),
-                    *(optional_body, {} if streams else schema_of(answer), content, status, operators),
+                    *(optional_body, {} if streams else schema_of(result_kind), content, status, operators),
                 )
             )
             return function

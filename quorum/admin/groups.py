@@ -1,6 +1,6 @@
 """The endpoint that shows consumer groups: members, state and offsets, as the quorum's records hold them.
 
-What a coordinator has only in memory (who waits, a join phase that has not ended) is not here: `quorate
+What a coordinator has only in memory (waiting members, a join phase that has not ended) is not here: `quorate
 groups` asks the coordinator itself. Decides names and pages. No state.
 
 Source: quorum.metadata.group_records.
@@ -8,12 +8,12 @@ Source: quorum.metadata.group_records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, TypedDict
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, TypeAlias, TypedDict
 
 from aiohttp import web
 
-from quorum.admin.endpoint import Endpoints, Page
+from quorum.admin.endpoint import Endpoints, Page, answer
 from quorum.admin.state import MACHINE, PageByPrefix, names_below, read_znode
 from quorum.client import Stat
 from quorum.core.machine import StateMachine
@@ -33,13 +33,9 @@ ROWS_MAX: Final = 5000
 ENDPOINTS: Final = Endpoints()
 
 
-class GroupMemberRow(TypedDict):
-    """A member of a group."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
+GroupMemberRow: TypeAlias = Annotated[
+    Mapping[str, object], answer(member_id=str, instance_id=str | None, client_id=str, client_host=str)
+]
 
 
 class GroupOffsetRow(TypedDict):

@@ -1,4 +1,4 @@
-"""Endpoints that show and change who leads and who is a member.
+"""Endpoints that show and change the leader and the members.
 
 Decides what a well-formed request is; whether the change can be made is the leader's to say. Any node may be
 asked. No state.
@@ -9,11 +9,11 @@ Source: docs/http.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin.endpoint import Endpoints, schema_of
+from quorum.admin.endpoint import Endpoints, answer
 from quorum.admin.reading import Says
 from quorum.admin.view import STATUS_VIEW, VIEW, BadInputError
 from quorum.config.address import parse_member_address
@@ -31,29 +31,11 @@ _MEMBERS_EXAMPLE: Final = (
 NodeId: TypeAlias = Annotated[int, Says("the member", 1, NODE_ID_MAX)]
 
 
-class LeaderNow(TypedDict):
-    """The node that leads, and its term."""
-
-    leader_id: int | None
-    term: int | None
-
-
-class MemberItems(TypedDict):
-    """The members, as GET /v1/status has them."""
-
-    items: list[dict[str, object]]
-
-
-class ChangedMembers(TypedDict):
-    """The entry that changed the members, and what they are now."""
-
-    log_index: int
-    members: list[dict[str, object]]
-
-
-LeaderAnswer: TypeAlias = Annotated[Mapping[str, object], schema_of(LeaderNow)]
-MembersAnswer: TypeAlias = Annotated[Mapping[str, object], schema_of(MemberItems)]
-ChangedAnswer: TypeAlias = Annotated[Mapping[str, object], schema_of(ChangedMembers)]
+LeaderNow: TypeAlias = Annotated[Mapping[str, object], answer(leader_id=int | None, term=int | None)]
+MemberItems: TypeAlias = Annotated[Mapping[str, object], answer(items=list[dict[str, object]])]
+ChangedMembers: TypeAlias = Annotated[
+    Mapping[str, object], answer(log_index=int, members=list[dict[str, object]])
+]
 
 
 class NamedMember(NamedTuple):
@@ -73,26 +55,26 @@ class NewMember(NamedTuple):
 
 
 @ENDPOINTS.add("GET", "/v1/leader")
-async def _get_leader(request: web.Request) -> LeaderAnswer:
+async def _get_leader(request: web.Request) -> LeaderNow:
     """Who leads."""
     status = request.app[STATUS_VIEW].status()
     return {"leader_id": status["leader_id"], "term": status["term"]}
 
 
 @ENDPOINTS.add("POST", "/v1/leader", example='send {"node_id": 2}')
-async def _post_leader(request: web.Request, body: NamedMember) -> LeaderAnswer:
+async def _post_leader(request: web.Request, body: NamedMember) -> LeaderNow:
     """Hand leadership to a voter."""
     return await request.app[VIEW].transfer_leadership(body.node_id)
 
 
 @ENDPOINTS.add("GET", "/v1/members")
-async def _get_members(request: web.Request) -> MembersAnswer:
+async def _get_members(request: web.Request) -> MemberItems:
     """The members."""
     return {"items": request.app[STATUS_VIEW].status()["members"]}
 
 
 @ENDPOINTS.add("POST", "/v1/members", example=_MEMBERS_EXAMPLE)
-async def _post_members(request: web.Request, body: NewMember) -> ChangedAnswer:
+async def _post_members(request: web.Request, body: NewMember) -> ChangedMembers:
     """Add a node, or replace a member's disk."""
     view = request.app[VIEW]
     if body.replace is None:
@@ -107,7 +89,7 @@ async def _post_members(request: web.Request, body: NewMember) -> ChangedAnswer:
 
 
 @ENDPOINTS.add("DELETE", "/v1/members")
-async def _delete_members(request: web.Request, query: NamedMember) -> ChangedAnswer:
+async def _delete_members(request: web.Request, query: NamedMember) -> ChangedMembers:
     """Remove a member."""
     return await request.app[VIEW].remove_member(query.node_id)
 

@@ -1,4 +1,4 @@
-"""Reads of the tree as it was behind an earlier transaction: one znode, or all of them by pages.
+"""Reads of the tree as it was after an earlier transaction: one znode, or all of them by pages.
 
 Decides what a well-formed request is, and how far back a node can answer: as far as it retains every change
 since. What the history says of the past is quorum.changelog.past's. The history holds all data, so access
@@ -90,7 +90,7 @@ async def past_node(
 async def undo(request: web.Request, as_of_zxid: int, visit: Visitor) -> web.Response | None:
     """Pass over the changes from a transaction to what is applied now; returns the problem, if there is one.
 
-    The caller took what stands there now in the same turn of the loop.
+    The caller took what is there now in the same turn of the loop.
     """
     history, zxid = request.app[HISTORY], request.app[MACHINE]().zxid
     if as_of_zxid > zxid:

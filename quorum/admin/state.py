@@ -73,7 +73,7 @@ def page(items: Sequence[Row], key: str, limit: int) -> Page[Row]:
 
     Args:
         items: one more than `limit`, if there are so many.
-        key: the field whose value the next page comes behind.
+        key: the field whose value the next page comes after.
         limit: items of a page.
     """
     kept = list(items[:limit])

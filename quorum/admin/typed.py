@@ -123,8 +123,8 @@ async def _get_brokers(request: web.Request, query: PageById) -> Page[BrokerRow]
     machine, (limit, after) = request.app[MACHINE](), query
     names = names_below(machine, paths.BROKER_IDS)
     ids = sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) <= 10)
-    behind = [broker_id for broker_id in ids if broker_id > after][: limit + 1]
-    return page([each for broker_id in behind for each in _broker(machine, broker_id)], "broker_id", limit)
+    later = [broker_id for broker_id in ids if broker_id > after][: limit + 1]
+    return page([each for broker_id in later for each in _broker(machine, broker_id)], "broker_id", limit)
 
 
 def _broker(machine: StateMachine, broker_id: int) -> Iterator[BrokerRow]:

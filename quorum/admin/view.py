@@ -33,7 +33,7 @@ class StatusView(Protocol):
 
 
 class AdminView(StatusView, Protocol):
-    """The node behind an admin port. Every call comes from the node's loop.
+    """The node of an admin port. Every call comes from the node's loop.
 
     A change has its answer once it is applied on this node. Each of them raises a QuorateError that says
     whether it is definite (nothing changed and never will) and retriable.

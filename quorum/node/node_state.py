@@ -15,13 +15,13 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from pathlib import Path, PurePath
-from typing import Annotated, Final, TypeAlias, TypedDict
+from typing import Annotated, Final, TypeAlias
 
 from aiohttp import web
 
 from quorum.admin import changelog, events, groups, members, past, typed, znodes
 from quorum.admin.app import STATUS_ENDPOINTS, base_app
-from quorum.admin.endpoint import AdminEndpoint, Endpoints, Page, schema_of
+from quorum.admin.endpoint import AdminEndpoint, Endpoints, Page, answer, schema_of
 from quorum.admin.gateway import Gateway
 from quorum.admin.reading import Says
 from quorum.admin.state import MACHINE, PageById, PageByName, page
@@ -44,101 +44,62 @@ SnapshotName: TypeAlias = Annotated[str, Says("of a snapshot, as listed", patter
 CommandName: TypeAlias = Annotated[str, Says("of a command, as listed", pattern="[a-z_]{1,40}")]
 
 
-class TakenSnapshot(TypedDict):
-    """The entry that a snapshot covers at least."""
-
-    log_index: int
-
-
-class SnapshotRow(TypedDict):
-    """A snapshot."""
-
-    name: str
-    log_index: int
-    term: int
-    size_bytes: int
-    path: str
-
-
-class SnapshotItems(TypedDict):
-    """The snapshots, oldest first, and what became of the one that was asked for."""
-
-    items: list[SnapshotRow]
-    problem: str
-
-
-class JournalNow(TypedDict):
-    """Where the journal and the change log begin and end."""
-
-    first_index: int
-    durable_index: int
-    commit_index: int
-    applied_index: int
-    queued_bytes: int
-    written_bytes: int
-    fsyncs: int
-    write_p50_ms: float
-    write_p99_ms: float
-    changelog_first_zxid: int
-    changelog_last_zxid: int
-    changelog_bytes: int
-
-
-class SettingsInForce(TypedDict):
-    """The settings in force, secrets masked."""
-
-    node: dict[str, object]
-    listen: dict[str, object]
-    members: dict[str, object]
-    security: dict[str, object]
-    raft: dict[str, object]
-    limits: dict[str, object]
-
-
-class SessionRow(TypedDict):
-    """A session."""
-
-    session_id: int
-    timeout_ms: int
-    node_id: int
-    ephemerals: int
-    connected_here: bool
-
-
-class ConnectionRow(TypedDict):
-    """A client connection."""
-
-    connection_id: int
-    address: str
-    session_id: int
-    timeout_ms: int
-    outstanding: int
-    requests_received: int
-    packets_sent: int
-
-
-class WatchRow(TypedDict):
-    """A watched path."""
-
-    path: str
-    session_ids: list[int]
-
-
-class CommandNames(TypedDict):
-    """The names of ZooKeeper's commands that are answered."""
-
-    commands: list[str]
-
-
-class CommandAnswer(TypedDict):
-    """What every command answers besides its own."""
-
-    command: str
-    error: str | None
+TakenSnapshot: TypeAlias = Annotated[Mapping[str, object], answer(log_index=int)]
+SnapshotRow: TypeAlias = Annotated[
+    Mapping[str, object], answer(name=str, log_index=int, term=int, size_bytes=int, path=str)
+]
+SnapshotItems: TypeAlias = Annotated[Mapping[str, object], answer(items=list[SnapshotRow], problem=str)]
+JournalNow: TypeAlias = Annotated[
+    Mapping[str, object],
+    answer(
+        first_index=int,
+        durable_index=int,
+        commit_index=int,
+        applied_index=int,
+        queued_bytes=int,
+        written_bytes=int,
+        fsyncs=int,
+        write_p50_ms=float,
+        write_p99_ms=float,
+        changelog_first_zxid=int,
+        changelog_last_zxid=int,
+        changelog_bytes=int,
+    ),
+]
+SettingsInForce: TypeAlias = Annotated[
+    Mapping[str, object],
+    answer(
+        node=dict[str, object],
+        listen=dict[str, object],
+        members=dict[str, object],
+        security=dict[str, object],
+        raft=dict[str, object],
+        limits=dict[str, object],
+    ),
+]
+SessionRow: TypeAlias = Annotated[
+    Mapping[str, object],
+    answer(session_id=int, timeout_ms=int, node_id=int, ephemerals=int, connected_here=bool),
+]
+ConnectionRow: TypeAlias = Annotated[
+    Mapping[str, object],
+    answer(
+        connection_id=int,
+        address=str,
+        session_id=int,
+        timeout_ms=int,
+        outstanding=int,
+        requests_received=int,
+        packets_sent=int,
+    ),
+]
+WatchRow: TypeAlias = Annotated[Mapping[str, object], answer(path=str, session_ids=list[int])]
+CommandNames: TypeAlias = Annotated[Mapping[str, object], answer(commands=list[str])]
+CommandAnswer: TypeAlias = Annotated[Mapping[str, object], answer(command=str, error=str | None)]
 
 
 @_NODE.add("POST", "/v1/snapshots", status=(202,), optional_body=True, example="send no body, or {}")
-async def _post_snapshots(request: web.Request) -> Annotated[Mapping[str, object], schema_of(TakenSnapshot)]:
+async def _post_snapshots(request: web.Request) -> TakenSnapshot:
     """Take a snapshot of this node's state."""
     return await request.app[VIEW].take_snapshot()
 
@@ -243,7 +204,7 @@ async def _get_sessions(request: web.Request, query: PageById) -> Page[SessionRo
 async def _get_connections(request: web.Request, query: PageById) -> Page[ConnectionRow]:
     """Client connections of this node."""
     connections = request.app[_MEMBER].frontend.connections
-    behind = (each for each in connections if each.nonce > query.after)
+    later = (each for each in connections if each.nonce > query.after)
     rows: list[ConnectionRow] = [
         {
             "connection_id": each.nonce,
@@ -254,7 +215,7 @@ async def _get_connections(request: web.Request, query: PageById) -> Page[Connec
             "requests_received": each.requests_received,
             "packets_sent": each.stream.packets_sent,
         }
-        for each in nsmallest(query.limit + 1, behind, key=lambda each: each.nonce)
+        for each in nsmallest(query.limit + 1, later, key=lambda each: each.nonce)
     ]
     return page(rows, "connection_id", query.limit)
 
