@@ -1,4 +1,4 @@
-"""Who may ask the admin port: bearer tokens, where the node has any.
+"""Access to the admin port: bearer tokens, where the node has any.
 
 Decides which token a request needs: none for /livez and /readyz, which a load balancer asks; the one of
 readers or of operators to read; the one of operators to change anything, and for what the table of endpoints

@@ -1,126 +1,78 @@
-"""The endpoints of the admin port.
+"""The application of an admin port, and the endpoints that every one has.
 
-A new endpoint is one row of STATUS_ENDPOINTS, or of table.py, and its handler, which reads or asks the node
-through a view; unknown paths and wrong methods are answered from the same table, and so is the description of
-the API. Errors are problems that say what to do. Decides nothing about the node and keeps no state.
+Unknown paths and wrong methods are answered from the table of endpoints, and so is the description of the
+API. Errors are problems that say what to do. Decides nothing about the node and keeps no state.
 
 Source: docs/http.md; RFC 9110 for status codes; RFC 9457 for problems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Annotated, Final, TypeAlias, TypedDict
 
 from aiohttp import web
 
 from quorum.admin.access import OPERATOR_PATHS, TOKENS, Tokens, authorize
-from quorum.admin.changelog import HISTORY, History
-from quorum.admin.endpoint import BOOLEAN, OBJECT, STRING, AdminEndpoint, Handler, fields
-from quorum.admin.events import LISTENERS
-from quorum.admin.gateway import Gateway
+from quorum.admin.endpoint import AdminEndpoint, Endpoints, Handler, answer, schema_of
 from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, guard_change, lower_case
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.openapi import describe
-from quorum.admin.parameters import read_query
-from quorum.admin.state import STATE, StateView
-from quorum.admin.table import NODE_ENDPOINTS
-from quorum.admin.view import (
-    STATUS_VIEW,
-    VIEW,
-    AdminView,
-    BadInputError,
-    StatusView,
-    answer_to,
-    error_answer,
-    json_answer,
-)
-from quorum.admin.znodes import GATEWAY
+from quorum.admin.view import STATUS_VIEW, BadInputError, StatusView, answer_to, error_answer, json_answer
 from quorum.errors import QuorateError
 
 #: Largest body of a request; every command fits in a few hundred bytes.
 REQUEST_BYTES_MAX: Final = 64 * 1024
 
 _METRICS: Final = web.AppKey[MetricsPage]("metrics")
-_ENDPOINTS: Final = web.AppKey[tuple[AdminEndpoint, ...]]("endpoints")
+_ENDPOINTS: Final = web.AppKey[Sequence[AdminEndpoint]]("endpoints")
 
 
-async def _get_livez(_request: web.Request) -> web.Response:
-    """The loop runs and answers; everything else is /readyz."""
-    return json_answer({"live": True})
+LiveAnswer: TypeAlias = Annotated[Mapping[str, object], answer(live=bool)]
 
 
-async def _get_readyz(request: web.Request) -> web.Response:
-    ready, reason = request.app[STATUS_VIEW].readiness()
-    return json_answer({"ready": ready, "reason": reason}, status=200 if ready else 503)
+class ReadyAnswer(TypedDict):
+    """Whether clients are served, and why or why not."""
 
-
-async def _get_metrics(request: web.Request) -> web.Response:
-    return web.Response(body=request.app[_METRICS].render(), headers={"Content-Type": CONTENT_TYPE})
-
-
-async def _get_status(request: web.Request) -> web.Response:
-    return json_answer(request.app[STATUS_VIEW].status())
-
-
-async def _get_openapi(request: web.Request) -> web.Response:
-    read_query(request, ())
-    endpoints = request.app[_ENDPOINTS]
-    return json_answer(describe(endpoints))
+    ready: bool
+    reason: str
 
 
 #: What every admin port answers, a node's or a broker's. GET answers HEAD, too.
-STATUS_ENDPOINTS: Final = (
-    AdminEndpoint("GET", "/livez", _get_livez, "Whether the process answers", answer=fields(live=BOOLEAN)),
-    AdminEndpoint(
-        *("GET", "/readyz", _get_readyz, "Whether clients are served, with 503 if not"),
-        answer=fields(ready=BOOLEAN, reason=STRING),
-        status=(503,),
-    ),
-    AdminEndpoint(
-        "GET", "/metrics", _get_metrics, "Metrics for Prometheus", answer=STRING, content=("text/plain",)
-    ),
-    AdminEndpoint("GET", "/v1/status", _get_status, "What this node is, and how far", answer=OBJECT),
-    AdminEndpoint("GET", "/v1/openapi.json", _get_openapi, "This description", answer=OBJECT),
-)
-#: Every endpoint of a node's admin port.
-ENDPOINTS: Final = (*STATUS_ENDPOINTS, *NODE_ENDPOINTS)
+STATUS_ENDPOINTS: Final = Endpoints()
 
 
-class ShownParts(NamedTuple):
-    """What a node that has started shows besides its status."""
-
-    history: History
-    state: StateView
-    gateway: Gateway
+@STATUS_ENDPOINTS.add("GET", "/livez", any_query=True)
+async def _get_livez(_request: web.Request) -> LiveAnswer:
+    """Whether the process answers."""
+    return {"live": True}
 
 
-def build_app(
-    view: AdminView,
-    parts: ShownParts | None = None,
-    *,
-    hosts: Iterable[str] = LOCAL_HOSTS,
-    tokens: tuple[bytes, bytes] | None = None,
-) -> web.Application:
-    """Return the application of one node's admin port.
-
-    Args:
-        view: the node.
-        parts: what it shows besides; None while it is starting.
-        hosts, tokens: as of `base_app`.
-    """
-    app = base_app(view, ENDPOINTS, hosts=hosts, tokens=tokens)
-    app[VIEW] = view
-    if parts is not None:
-        app[HISTORY], app[STATE], app[GATEWAY] = parts
-        app[LISTENERS] = set()
-        app.on_shutdown.append(_close_gateway)
-    return app
+@STATUS_ENDPOINTS.add("GET", "/readyz", status=(503,), any_query=True)
+async def _get_readyz(request: web.Request) -> Annotated[web.Response, schema_of(ReadyAnswer)]:
+    """Whether clients are served, with 503 if not."""
+    ready, reason = request.app[STATUS_VIEW].readiness()
+    return json_answer(ReadyAnswer(ready=ready, reason=reason), status=200 if ready else 503)
 
 
-async def _close_gateway(app: web.Application) -> None:
-    await app[GATEWAY].close()
+@STATUS_ENDPOINTS.add("GET", "/metrics", content=("text/plain",), any_query=True)
+async def _get_metrics(request: web.Request) -> Annotated[web.Response, schema_of(str)]:
+    """Metrics for Prometheus."""
+    return web.Response(body=request.app[_METRICS].render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+@STATUS_ENDPOINTS.add("GET", "/v1/status", any_query=True)
+async def _get_status(request: web.Request) -> dict[str, object]:
+    """What this node is, and how far."""
+    return dict(request.app[STATUS_VIEW].status())
+
+
+@STATUS_ENDPOINTS.add("GET", "/v1/openapi.json")
+async def _get_openapi(request: web.Request) -> dict[str, object]:
+    """This description."""
+    endpoints = request.app[_ENDPOINTS]
+    return describe(endpoints)
 
 
 def base_app(
@@ -144,7 +96,7 @@ def base_app(
     if tokens is not None:
         app[TOKENS] = Tokens(*tokens)
         app[OPERATOR_PATHS] = frozenset(each.path for each in endpoints if each.operators)
-    app[_ENDPOINTS] = tuple(endpoints)
+    app[_ENDPOINTS] = endpoints
     app[_METRICS] = MetricsPage(view.metrics)
     for endpoint in endpoints:
         app.router.add_route(endpoint.method, endpoint.path, endpoint.handler)

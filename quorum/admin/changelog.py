@@ -8,16 +8,16 @@ Source: docs/pipeline.md, "Change log"; RFC 9110, "410 Gone".
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Annotated, Final, NamedTuple
 
 from aiohttp import web
 
-from quorum.admin.parameters import Parameter, read_query
-from quorum.admin.view import error_answer, part
+from quorum.admin.endpoint import Endpoints
+from quorum.admin.reading import Says
+from quorum.admin.view import error_answer
 from quorum.changelog.files import DamagedChangelogError
-from quorum.changelog.past import Visitor
-from quorum.changelog.rows import ENCODERS, JSON_LINES, MSGPACK, ChangelogRow
+from quorum.changelog.recorder import ChangeRecorder
+from quorum.changelog.rows import ENCODERS, JSON_LINES, MSGPACK
 
 #: of one answer
 BYTES_MAX: Final = 8 * 1024 * 1024
@@ -25,48 +25,30 @@ BYTES_MAX: Final = 8 * 1024 * 1024
 WAIT_MS_MAX: Final = 60_000
 #: header: the last zxid that the node could have answered with
 LAST_ZXID_HEADER: Final = "Quorate-Last-Zxid"
-PARAMETERS: Final = (
-    Parameter("from_zxid", int, "the first transaction that is wanted; 0 is the founding"),
-    Parameter(
-        "bytes_max", int, "size of the answer, unless its first record is larger", 1 << 20, 1, BYTES_MAX
-    ),
-    Parameter("wait_ms", int, "how long to wait for a transaction if there is none yet", 0, 0, WAIT_MS_MAX),
-)
+ENDPOINTS: Final = Endpoints()
+HISTORY: Final = web.AppKey[ChangeRecorder]("history")
 
 
-class History(Protocol):
-    """A node's change log."""
+class ChangelogQuery(NamedTuple):
+    """Which transactions are wanted."""
 
-    @property
-    def first_zxid(self) -> int:
-        """First zxid that is retained, or will be."""
-
-    @property
-    def last_zxid(self) -> int:
-        """Last zxid that can be read; -1: there is none."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether nothing more will come: the node stops."""
-
-    async def wait_for(self, zxid: int, wait_ms: int) -> None:
-        """Return once a zxid can be read, or after a time."""
-
-    async def read(self, from_zxid: int, bytes_max: int, encode: Callable[[ChangelogRow], bytes]) -> bytes:
-        """Return encoded records from a zxid on."""
-
-    async def visit_changes(self, from_zxid: int, to_zxid: int, visit: Visitor) -> int:
-        """Pass over the changes of transactions, both ends inclusive; return the last zxid that was there."""
+    from_zxid: Annotated[int, Says("the first transaction that is wanted; 0 is the founding")]
+    bytes_max: Annotated[int, Says("size of the answer, unless its first record is larger", 1, BYTES_MAX)] = (
+        1 << 20
+    )
+    wait_ms: Annotated[
+        int, Says("how long to wait for a transaction if there is none yet", 0, WAIT_MS_MAX)
+    ] = 0
 
 
-HISTORY: Final = web.AppKey[History]("history")
+@ENDPOINTS.add("GET", "/v1/changelog", content=(JSON_LINES, MSGPACK))
+async def _get_changelog(request: web.Request, query: ChangelogQuery) -> web.Response:
+    """Committed transactions from a zxid on.
 
-
-async def get_changelog(request: web.Request) -> web.Response:
-    """Answer with records, as msgpack or as JSON lines; an empty body says that there is none yet."""
-    query = read_query(request, PARAMETERS)
-    from_zxid, bytes_max, wait_ms = (int(query[name]) for name in ("from_zxid", "bytes_max", "wait_ms"))
-    history = part(request, HISTORY)
+    As msgpack or as JSON lines; an empty body says that there is none yet.
+    """
+    from_zxid, bytes_max, wait_ms = query
+    history = request.app[HISTORY]
     if wait_ms:
         await history.wait_for(from_zxid, wait_ms)
     content_type = MSGPACK if MSGPACK in request.headers.get("Accept", "") else JSON_LINES

@@ -2,7 +2,7 @@
 
 Blocking, one connection per question, no proxies from the environment (a node on loopback must never be asked
 through one). Foreign exceptions become ours here. That no connection could be made is definite: nothing was
-sent. Whatever fails behind it leaves open what becomes of a request that changes something. Anything may
+sent. What fails later leaves open what becomes of a request that changes something. Anything may
 listen at an address, so answers are checked for the shape of a node's; what they mean is decided by the
 callers. No state.
 
@@ -76,7 +76,7 @@ def use_token(path: Path) -> None:
 
 
 class NotSentError(UnreachableError):
-    """A server to which there is no connection; nothing was asked of it."""
+    """A server that could not be connected to; nothing was asked of it."""
 
     definite = True
 
@@ -110,7 +110,7 @@ class RefusedByNodeError(QuorateError):
 
 
 class AdminChange(NamedTuple):
-    """A request that changes something, and what is told where no answer says its outcome.
+    """A request that changes something, and what to say where no answer says its outcome.
 
     Attributes:
         method: of HTTP.
@@ -175,11 +175,11 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
 
 
 def _reason(error: OSError | http.client.HTTPException, overdue: str) -> str:
-    """Say why there is no answer, which may be in the words of whatever listens there."""
+    """Say why there is no answer, which may be in the words of what listens there."""
     if isinstance(error, TimeoutError):
         return error.strerror or overdue
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return printable(told.strip() or type(error).__name__)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return printable(reason.strip() or type(error).__name__)
 
 
 def ask(url: str, request: AdminChange, timeout_s: float) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def ask(url: str, request: AdminChange, timeout_s: float) -> dict[str, Any]:
     answer = _read(content)
     if code in (200, 202) and _fits(answer, request.answer):
         return answer
-    # What failed may be something before the node, behind which it was done: only a node's word counts.
+    # What failed may be something before the node, and it was done: only a node's word counts.
     if code < 400 or not _fits(answer, {"error": str}) or (code >= 500 and "definite" not in answer):
         raise _outcome_unknown(url, request, f"what came is not of a node (HTTP {code})")
     raise RefusedByNodeError(
@@ -276,9 +276,9 @@ def _host_and_port(url: str) -> tuple[str, int]:
     problem = "is not the address of an admin port"
     if "@" in url:
         # What may be a password is neither used nor shown.
-        told = shown(re.sub(r"^(\w+://)?.*@", r"\1***@", url, flags=re.DOTALL))
+        masked = shown(re.sub(r"^(\w+://)?.*@", r"\1***@", url, flags=re.DOTALL))
         remedy = "leave out what stands before the @: an admin port asks for no name or password"
-        raise UsageError(f"--admin {told} {problem}", remedy)
+        raise UsageError(f"--admin {masked} {problem}", remedy)
     try:
         return _address(url)
     except ValueError as error:
@@ -293,6 +293,6 @@ def _address(url: str) -> tuple[str, int]:
     rest = f"{parts.path}{parts.query}{parts.fragment}"
     if parts.scheme != "http" or not host or not port or rest not in ("", "/") or not _HOST.fullmatch(host):
         raise ValueError("it is not http://host:port")
-    # As the resolver will do: an empty label or one over 63 characters is told here.
+    # As the resolver will do: an empty label or one over 63 characters is found here.
     host.encode("idna")
     return host, port

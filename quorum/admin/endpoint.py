@@ -1,86 +1,203 @@
-"""One row of the table of endpoints: how it is reached, what it takes and answers, and who handles it.
+"""Endpoints, each declared once: a handler, whose annotations say what it takes and answers, under a path.
 
-The checks of a request and the description of the API are made of the same row. Schemas are JSON Schema
-2020-12, as OpenAPI 3.1 has them. No state.
+Checks of a request and the description of the API follow from the same declaration. A query or a body is a
+NamedTuple, an answer a TypedDict. Schemas are JSON Schema 2020-12, as OpenAPI 3.1 has them. No state.
 
-Source: OpenAPI 3.1.
+Source: docs/http.md.
 """
 
 from __future__ import annotations
 
 import base64
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    NotRequired,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from aiohttp import web
 
-from quorum.admin.parameters import Parameter
+from quorum.admin.reading import Field, Schema, fields_of, read_body, read_query
+from quorum.admin.view import json_answer
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Schema: TypeAlias = Mapping[str, object]
+Item = TypeVar("Item")
+Handling = TypeVar("Handling", bound=Callable[..., Awaitable[object]])
 
-INTEGER: Final[Schema] = {"type": "integer"}
-NUMBER: Final[Schema] = {"type": "number"}
-STRING: Final[Schema] = {"type": "string"}
-BOOLEAN: Final[Schema] = {"type": "boolean"}
-ANYTHING: Final[Schema] = {}
-BASE64: Final[Schema] = {"type": ["string", "null"], "contentEncoding": "base64"}
-OBJECT: Final[Schema] = {"type": "object"}
-STAT: Final[Schema] = {"$ref": "#/components/schemas/Stat"}
+#: data, as JSON has it
+Base64: TypeAlias = Annotated[str | None, {"type": ["string", "null"], "contentEncoding": "base64"}]
+StatFields: TypeAlias = Annotated[Mapping[str, int], {"$ref": "#/components/schemas/Stat"}]
+_NAMES: Final[Mapping[object, str]] = {
+    int: "integer",
+    float: "number",
+    str: "string",
+    bool: "boolean",
+    dict: "object",
+    NoneType: "null",
+}
 
 
-def fields(**properties: Schema) -> Schema:
-    """Return the schema of an object that has all of these fields, and perhaps more."""
-    return {"type": "object", "properties": properties, "required": sorted(properties)}
+class Page(TypedDict, Generic[Item]):
+    """A page: its items, and what to send as `after` for the next one, or null."""
+
+    items: list[Item]
+    next_after: str | int | None
 
 
 def encoded(data: bytes | None) -> str | None:
-    """Return data as BASE64 has it."""
+    """Return data as Base64 has it."""
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 
-def list_of(items: Schema) -> Schema:
-    """Return the schema of a list."""
-    return {"type": "array", "items": items}
+def schema_of(kind: Any, items: Any = object) -> Schema:
+    """Return the schema of an answer's type.
+
+    Args:
+        kind: the type.
+        items: what the items of a page are.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        schema: Schema = arguments[1]
+        return schema
+    if origin is list:
+        return {"type": "array", "items": schema_of(items if arguments[0] is Item else arguments[0])}
+    if origin in (Union, UnionType):
+        if all(each in _NAMES for each in arguments):
+            return {"type": [_NAMES[each] for each in arguments]}
+        return {"oneOf": [schema_of(each) for each in arguments]}
+    if is_typeddict(origin or kind):
+        hints = get_type_hints(origin or kind, include_extras=True)
+        optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+        properties = {
+            name: schema_of(get_args(hint)[0] if name in optional else hint, *arguments)
+            for name, hint in hints.items()
+        }
+        return {"type": "object", "properties": properties, "required": sorted(properties.keys() - optional)}
+    name = _NAMES.get(origin or kind)
+    return {} if name is None else {"type": name}
 
 
-def nullable(kind: str) -> Schema:
-    """Return the schema of a value of a kind, or null."""
-    return {"type": [kind, "null"]}
-
-
-def page_of(items: Schema) -> Schema:
-    """Return the schema of a page: its items, and what to send as `after` for the next page, or null."""
-    return fields(items=list_of(items), next_after={"type": ["string", "integer", "null"]})
+def answer(**kinds: Any) -> Schema:
+    """Return the schema of an object that has all of these fields, and perhaps more."""
+    properties = {name: schema_of(kind) for name, kind in kinds.items()}
+    return {"type": "object", "properties": properties, "required": sorted(properties)}
 
 
 class AdminEndpoint(NamedTuple):
-    """One row of the table.
+    """One row of the table of endpoints.
 
     Attributes:
         method: of HTTP; GET answers HEAD, too.
-        path: with {names} of parameters in it.
+        path: with {names} of places in it.
         handler: what answers.
         summary: what it is for, in a sentence.
         parameters: of the query.
         places: of the path.
-        body: schema of the JSON body it takes; None: it takes none.
+        body: fields of the JSON body it takes; None: it takes none.
         optional_body: whether no body is one, too.
-        answer: schema of its answer with 200.
+        answer: schema of a good answer.
         content: content types of that answer.
-        status: of a good answer, besides 200.
+        status: of a good answer besides 200.
         operators: whether a reader's token is not enough, where there are tokens.
     """
 
     method: str
     path: str
     handler: Handler
-    summary: str = ""
-    parameters: tuple[Parameter, ...] = ()
-    places: tuple[Parameter, ...] = ()
-    body: Schema | None = None
-    optional_body: bool = False
-    answer: Schema = ANYTHING
-    content: tuple[str, ...] = ("application/json",)
-    status: tuple[int, ...] = ()
-    operators: bool = False
+    summary: str
+    parameters: tuple[Field, ...]
+    places: tuple[Field, ...]
+    body: tuple[Field, ...] | None
+    optional_body: bool
+    answer: Schema
+    content: tuple[str, ...]
+    status: tuple[int, ...]
+    operators: bool
+
+
+class Endpoints(list[AdminEndpoint]):
+    """A table that handlers enter themselves in, in the order of their declaration."""
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: tuple[str, ...] = ("application/json",),
+        status: tuple[int, ...] = (),
+        operators: bool = False,
+        example: str = "",
+        optional_body: bool = False,
+        bytes_max: int = 0,
+        any_query: bool = False,
+    ) -> Callable[[Handling], Handling]:
+        """Return a decorator that enters a handler; its first argument is the request.
+
+        The handler's `query` and `body` are read for it, as its annotations declare them; any other argument
+        is a place of the path. It returns a response, or the object that a good answer has.
+        The first line of its docstring is the summary.
+
+        Args:
+            method, path, content, status, operators: as AdminEndpoint has them.
+            optional_body: whether no body is one, too; without an argument for it, the body has no fields.
+            example: how to send a body, for errors.
+            bytes_max: of a body; 0: what the application takes.
+            any_query: whether a query that nothing reads is let pass.
+        """
+
+        def enter(function: Handling) -> Handling:
+            hints = get_type_hints(function, include_extras=True)
+            result_kind = hints.pop("return")
+            query, body = hints.pop("query", None), hints.pop("body", None)
+            names = list(inspect.signature(function).parameters)[1:]
+            places = {name: Field.of(name, hints[name]) for name in names if name in hints}
+            parameters = fields_of(query) if query else ()
+            taken = fields_of(body) if body else () if optional_body else None
+            good = status[0] if method == "POST" and status else 200
+
+            async def handler(request: web.Request) -> web.StreamResponse:
+                given: dict[str, object] = {}
+                if not any_query:
+                    found = read_query(request, parameters, example)
+                    if query:
+                        given["query"] = query(**found)
+                for name, place in places.items():
+                    given[name] = place.read(place.of_text(request.match_info[name]))
+                if taken is not None:
+                    fields = await read_body(
+                        request, taken, example, optional=optional_body, bytes_max=bytes_max
+                    )
+                    if body:
+                        given["body"] = body(**fields)
+                result = await function(request, **given)
+                if isinstance(result, web.StreamResponse):
+                    return result
+                assert isinstance(result, Mapping)
+                return json_answer(result, status=good)
+
+            summary = (function.__doc__ or "").partition("\n")[0].rstrip(".")
+            streams = isinstance(result_kind, type) and issubclass(result_kind, web.StreamResponse)
+            self.append(
+                AdminEndpoint(
+                    *(method, path, handler, summary, parameters, tuple(places.values()), taken),
+                    *(optional_body, {} if streams else schema_of(result_kind), content, status, operators),
+                )
+            )
+            return function
+
+        return enter

@@ -10,14 +10,16 @@ Source: the HTML standard, "Server-sent events".
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final, NamedTuple
 
 from aiohttp import web
 
-from quorum.admin.changelog import HISTORY, History, gone
-from quorum.admin.parameters import Parameter, read_query
-from quorum.admin.view import BadInputError, error_answer, part
+from quorum.admin.changelog import HISTORY, gone
+from quorum.admin.endpoint import Endpoints
+from quorum.admin.reading import Says
+from quorum.admin.view import BadInputError, error_answer
 from quorum.changelog.files import DamagedChangelogError
+from quorum.changelog.recorder import ChangeRecorder
 from quorum.changelog.rows import as_json_line
 from quorum.errors import shown
 
@@ -28,16 +30,21 @@ PAGE_BYTES_MAX: Final = 256 * 1024
 #: how long nothing is sent at most; what is sent then is a comment
 HEARTBEAT_MS: Final = 15_000
 LISTENERS: Final = web.AppKey[set[object]]("listeners")
-PARAMETERS: Final = (
-    Parameter("from_zxid", int, "the first transaction that is wanted; -1: the next one", -1, -1),
-)
+ENDPOINTS: Final = Endpoints()
 _EVENT_ID: Final = re.compile("[0-9]{1,18}", re.ASCII)
 
 
-async def get_events(request: web.Request) -> web.StreamResponse:
-    """Send an event for each transaction, until either side ends."""
-    zxid = int(read_query(request, PARAMETERS)["from_zxid"])
-    history = part(request, HISTORY)
+class EventsQuery(NamedTuple):
+    """Where the events begin."""
+
+    from_zxid: Annotated[int, Says("the first transaction that is wanted; -1: the next one", -1)] = -1
+
+
+@ENDPOINTS.add("GET", "/v1/events", content=("text/event-stream",))
+async def _get_events(request: web.Request, query: EventsQuery) -> web.StreamResponse:
+    """Committed transactions as they come."""
+    zxid = query.from_zxid
+    history = request.app[HISTORY]
     last_event = request.headers.get("Last-Event-ID")
     if last_event is not None:
         if not _EVENT_ID.fullmatch(last_event):
@@ -65,7 +72,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _send(response: web.StreamResponse, history: History, zxid: int) -> None:
+async def _send(response: web.StreamResponse, history: ChangeRecorder, zxid: int) -> None:
     """Send events from a zxid on until the node stops, or history is dropped."""
     while not history.stopped:
         await history.wait_for(zxid, HEARTBEAT_MS)

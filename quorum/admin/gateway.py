@@ -23,7 +23,7 @@ REQUEST_TIMEOUT_S: Final = 10.0
 
 
 class Gateway:
-    """The client behind an admin port, on the node's loop."""
+    """The client of an admin port, on the node's loop."""
 
     def __init__(self, hosts: str) -> None:
         """Connect to nothing yet.

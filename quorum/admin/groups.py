@@ -1,6 +1,6 @@
 """The endpoint that shows consumer groups: members, state and offsets, as the quorum's records hold them.
 
-What a coordinator has only in memory (who waits, a join phase that has not ended) is not here: `quorate
+What a coordinator has only in memory (waiting members, a join phase that has not ended) is not here: `quorate
 groups` asks the coordinator itself. Decides names and pages. No state.
 
 Source: quorum.metadata.group_records.
@@ -9,16 +9,14 @@ Source: quorum.metadata.group_records.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Annotated, Final, TypeAlias, TypedDict
 
 from aiohttp import web
 
-from quorum.admin.endpoint import INTEGER, STRING, fields, list_of, nullable, page_of
-from quorum.admin.parameters import read_query
-from quorum.admin.state import AFTER_NAME, LIMIT, STATE, StateView
-from quorum.admin.typed import PREFIX
-from quorum.admin.view import json_answer, part
+from quorum.admin.endpoint import Endpoints, Page, answer
+from quorum.admin.state import MACHINE, PageByPrefix, names_below, read_znode
 from quorum.client import Stat
+from quorum.core.machine import StateMachine
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.group_records import (
@@ -32,96 +30,106 @@ from quorum.metadata.paths import PartitionKey
 
 #: members and offsets that a page shows at most, unless its first group has more
 ROWS_MAX: Final = 5000
-MEMBER: Final = fields(member_id=STRING, instance_id=nullable("string"), client_id=STRING, client_host=STRING)
-OFFSET: Final = fields(
-    topic=STRING,
-    partition=INTEGER,
-    offset=nullable("integer"),
-    leader_epoch=nullable("integer"),
-    metadata=nullable("string"),
-    commit_timestamp_ms=nullable("integer"),
-    problem=nullable("string"),
-)
-GROUP: Final = fields(
-    group_id=STRING,
-    version=INTEGER,
-    size_bytes=INTEGER,
-    type=nullable("string"),
-    state=nullable("string"),
-    generation_id=nullable("integer"),
-    protocol=nullable("string"),
-    members=list_of(MEMBER),
-    offsets=list_of(OFFSET),
-    problem=nullable("string"),
-)
-GROUPS: Final = page_of(GROUP)
-
-Row = Mapping[str, object]
+ENDPOINTS: Final = Endpoints()
 
 
-async def get_groups(request: web.Request) -> web.Response:
-    """List the consumer groups."""
-    query = read_query(request, (LIMIT, AFTER_NAME, PREFIX))
-    state, limit = part(request, STATE), int(query["limit"])
-    prefix, after = str(query["prefix"]), str(query["after"])
-    named = (paths.group_id_of(name) for name in _names(state, paths.GROUPS))
+GroupMemberRow: TypeAlias = Annotated[
+    Mapping[str, object], answer(member_id=str, instance_id=str | None, client_id=str, client_host=str)
+]
+
+
+class GroupOffsetRow(TypedDict):
+    """A committed offset."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    leader_epoch: int | None
+    metadata: str | None
+    commit_timestamp_ms: int | None
+    problem: str | None
+
+
+class GroupRow(TypedDict):
+    """A group with its members and offsets."""
+
+    group_id: str
+    version: int
+    size_bytes: int
+    type: str | None
+    state: str | None
+    generation_id: int | None
+    protocol: str | None
+    members: list[GroupMemberRow]
+    offsets: list[GroupOffsetRow]
+    problem: str | None
+
+
+@ENDPOINTS.add("GET", "/v1/groups")
+async def _get_groups(request: web.Request, query: PageByPrefix) -> Page[GroupRow]:
+    """Consumer groups, their members and offsets."""
+    machine, (limit, after, prefix) = request.app[MACHINE](), query
+    named = (paths.group_id_of(name) for name in names_below(machine, paths.GROUPS))
     names = sorted(name for name in named if name is not None and name.startswith(prefix) and name > after)
-    items: list[Row] = []
+    items: list[GroupRow] = []
     rows = 0
     for name in names:
         if len(items) == limit or rows >= ROWS_MAX:
-            return json_answer({"items": items, "next_after": items[-1]["group_id"]})
-        found = state.znode(paths.group_path(name))
+            return {"items": items, "next_after": items[-1]["group_id"]}
+        found = read_znode(machine, paths.group_path(name))
         if not isinstance(found, int):
             data, stat, _ = found
-            offsets = list(_offsets(state, name))
-            group = _group(state, name, data, stat)
-            members = group["members"]
-            assert isinstance(members, list)
-            rows += len(members) + len(offsets)
-            items.append({**group, "offsets": offsets})
-    return json_answer({"items": items, "next_after": None})
+            group = _group(machine, name, data, stat)
+            group["offsets"] = list(_offsets(machine, name))
+            rows += len(group["members"]) + len(group["offsets"])
+            items.append(group)
+    return {"items": items, "next_after": None}
 
 
-def _names(state: StateView, path: str) -> list[str]:
-    found = state.znode(path)
-    return [] if isinstance(found, int) else sorted(found[2])
-
-
-def _record_data(state: StateView, name: str, data: bytes | None, stat: Stat) -> bytes | None:
+def _record_data(machine: StateMachine, name: str, data: bytes | None, stat: Stat) -> bytes | None:
     """Return the record's bytes: the znode's value, or what the chunks hold that this names."""
     # The offsets are one child.
     chunks = chunk_names(name, data) if stat.children_count > 1 else ()
-    parts = [state.znode(paths.group_chunk_path(name, each)) for each in chunks]
+    parts = [read_znode(machine, paths.group_chunk_path(name, each)) for each in chunks]
     return b"".join((part[0] or b"") for part in parts if not isinstance(part, int)) if chunks else data
 
 
-def _group(state: StateView, name: str, data: bytes | None, stat: Stat) -> Row:
-    answer: dict[str, object] = dict.fromkeys(("type", "state", "generation_id", "protocol", "problem"))
-    answer |= {"group_id": name, "version": stat.version, "size_bytes": stat.data_length, "members": []}
+def _group(machine: StateMachine, name: str, data: bytes | None, stat: Stat) -> GroupRow:
+    answer: GroupRow = {
+        "group_id": name,
+        "version": stat.version,
+        "size_bytes": stat.data_length,
+        "type": None,
+        "state": None,
+        "generation_id": None,
+        "protocol": None,
+        "problem": None,
+        "members": [],
+        "offsets": [],
+    }
     try:
-        data = _record_data(state, name, data, stat)
+        data = _record_data(machine, name, data, stat)
         record = decode_group(name, data)
     except MetadataDecodeError as error:
-        return {**answer, "problem": error.message}
-    answer["size_bytes"] = len(data or b"")
+        answer["problem"] = error.message
+        return answer
+    answer["size_bytes"], answer["state"] = len(data or b""), _state(record)
     if isinstance(record, ClassicGroupRecord):
-        answer |= {"type": "classic", "generation_id": record.generation_id, "protocol": record.protocol}
+        answer["type"], answer["protocol"] = "classic", record.protocol
+        answer["generation_id"] = record.generation_id
     else:
-        answer |= {"type": "consumer", "generation_id": record.group_epoch, "protocol": record.assignor}
-    return {
-        **answer,
-        "state": _state(record),
-        "members": [
-            {
-                "member_id": each.member_id,
-                "instance_id": each.instance_id,
-                "client_id": each.client_id,
-                "client_host": each.client_host,
-            }
-            for each in record.members
-        ],
-    }
+        answer["type"], answer["protocol"] = "consumer", record.assignor
+        answer["generation_id"] = record.group_epoch
+    answer["members"] = [
+        {
+            "member_id": each.member_id,
+            "instance_id": each.instance_id,
+            "client_id": each.client_id,
+            "client_host": each.client_host,
+        }
+        for each in record.members
+    ]
+    return answer
 
 
 def _state(record: GroupRecord) -> str:
@@ -134,29 +142,31 @@ def _state(record: GroupRecord) -> str:
     return "Stable" if settled else "Reconciling"
 
 
-def _offsets(state: StateView, group_id: str) -> Iterator[Row]:
-    for topic in _names(state, paths.group_offsets_path(group_id)):
-        names = _names(state, paths.group_topic_path(group_id, topic))
+def _offsets(machine: StateMachine, group_id: str) -> Iterator[GroupOffsetRow]:
+    for topic in names_below(machine, paths.group_offsets_path(group_id)):
+        names = names_below(machine, paths.group_topic_path(group_id, topic))
         for partition in sorted(int(name) for name in names if name.isascii() and name.isdecimal()):
             key = PartitionKey(topic, partition)
-            found = state.znode(paths.group_offset_path(group_id, key))
+            found = read_znode(machine, paths.group_offset_path(group_id, key))
             if not isinstance(found, int):
                 yield _offset(group_id, key, found[0])
 
 
-def _offset(group_id: str, key: PartitionKey, data: bytes | None) -> Row:
-    row: dict[str, object] = dict.fromkeys(
-        ("offset", "leader_epoch", "metadata", "commit_timestamp_ms", "problem")
-    )
-    row |= {"topic": key.topic, "partition": key.partition}
+def _offset(group_id: str, key: PartitionKey, data: bytes | None) -> GroupOffsetRow:
+    row: GroupOffsetRow = {
+        "topic": key.topic,
+        "partition": key.partition,
+        "offset": None,
+        "leader_epoch": None,
+        "metadata": None,
+        "commit_timestamp_ms": None,
+        "problem": None,
+    }
     try:
         record = OffsetRecord.decode(group_id, key, data)
     except MetadataDecodeError as error:
-        return {**row, "problem": error.message}
-    return {
-        **row,
-        "offset": record.offset,
-        "leader_epoch": record.leader_epoch,
-        "metadata": record.metadata,
-        "commit_timestamp_ms": record.commit_timestamp_ms,
-    }
+        row["problem"] = error.message
+        return row
+    row["offset"], row["leader_epoch"] = record.offset, record.leader_epoch
+    row["metadata"], row["commit_timestamp_ms"] = record.metadata, record.commit_timestamp_ms
+    return row

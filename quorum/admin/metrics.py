@@ -1,8 +1,8 @@
 """Metrics of one node in Prometheus' text format 0.0.4.
 
 Decides which registry a node's metrics live in: one of its own, never the library's global one, so that
-several nodes in one process do not mix and whoever embeds a node keeps his registry. Does not know what
-is measured; the node hands out its families, read at each scrape. Keeps no state.
+several nodes in one process do not mix and a program that embeds a node keeps its registry. Does not know
+what is measured; the node hands out its families, read at each scrape. Keeps no state.
 
 Source: Prometheus' exposition formats; prometheus_client, custom collectors.
 """

@@ -3,51 +3,42 @@
 Decides how a row becomes an operation; nothing is written twice, so what is described is what is checked. No
 state.
 
-Source: OpenAPI 3.1; RFC 9457 for problems.
+Source: docs/http.md; RFC 9457 for problems.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NotRequired, TypedDict, get_type_hints
 
 from quorum import __version__
-from quorum.admin.endpoint import BOOLEAN, INTEGER, STRING, AdminEndpoint, Schema, fields
-from quorum.admin.parameters import Parameter
+from quorum.admin.endpoint import AdminEndpoint, schema_of
+from quorum.admin.reading import Field, body_schema
 from quorum.admin.view import PROBLEM
+from quorum.client import Stat
 
-_COMPONENTS: Final[dict[str, Schema]] = {
-    "Problem": {
-        **fields(type=STRING, title=STRING, status=INTEGER, detail=STRING, remedy=STRING, error=STRING),
-        "properties": {
-            "type": STRING,
-            "title": STRING,
-            "status": INTEGER,
-            "detail": STRING,
-            #: what to do about it
-            "remedy": STRING,
-            #: the same as detail
-            "error": STRING,
-            #: what is wrong, in the query or the body
-            "field": STRING,
-            #: whether nothing was done, and never will be
-            "definite": BOOLEAN,
-            "retriable": BOOLEAN,
-        },
-    },
-    "Stat": fields(
-        czxid=INTEGER,
-        mzxid=INTEGER,
-        ctime_ms=INTEGER,
-        mtime_ms=INTEGER,
-        version=INTEGER,
-        cversion=INTEGER,
-        aversion=INTEGER,
-        ephemeral_owner=INTEGER,
-        data_length=INTEGER,
-        children_count=INTEGER,
-        pzxid=INTEGER,
-    ),
+
+class ProblemAnswer(TypedDict):
+    """What is answered in place of what was asked for (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    #: what to do about it
+    remedy: str
+    #: the same as detail
+    error: str
+    #: what is wrong, in the query or the body
+    field: NotRequired[str]
+    #: whether nothing was done, and never will be
+    definite: NotRequired[bool]
+    retriable: NotRequired[bool]
+
+
+_COMPONENTS: Final = {
+    "Problem": schema_of(ProblemAnswer),
+    "Stat": schema_of(TypedDict("Stat", get_type_hints(Stat))),  # type: ignore[operator]
 }
 
 
@@ -92,16 +83,16 @@ def _operation(endpoint: AdminEndpoint) -> dict[str, object]:
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": not endpoint.optional_body,
-            "content": {"application/json": {"schema": endpoint.body}},
+            "content": {"application/json": {"schema": body_schema(endpoint.body)}},
         }
     return operation
 
 
-def _parameter(parameter: Parameter, where: str) -> dict[str, object]:
+def _parameter(field: Field, where: str) -> dict[str, object]:
     return {
-        "name": parameter.name,
+        "name": field.name,
         "in": where,
-        "required": where == "path" or parameter.default is None,
-        "description": parameter.text,
-        "schema": parameter.schema(),
+        "required": field.needed,
+        "description": field.says.text,
+        "schema": field.schema(),
     }

@@ -37,7 +37,7 @@ class _WithoutStacks(logging.LoggerAdapter[logging.Logger]):
     def process(
         self, msg: object, kwargs: MutableMapping[str, Any]
     ) -> tuple[object, MutableMapping[str, Any]]:
-        """Put the error behind the message in place of its stack."""
+        """Put the error after the message in place of its stack."""
         error = kwargs.pop("exc_info", None)
         if error is True:
             error = sys.exc_info()[1]

@@ -6,16 +6,16 @@ question; a znode whose value no reader understands is shown with its problem. N
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, NamedTuple, NotRequired, TypedDict
 
 from aiohttp import web
 
-from quorum.admin.endpoint import BOOLEAN, INTEGER, STRING, Schema, fields, list_of, nullable, page_of
-from quorum.admin.parameters import Parameter, read_query
-from quorum.admin.state import AFTER_ID, AFTER_NAME, LIMIT, STATE, StateView, page
-from quorum.admin.view import json_answer, part
+from quorum.admin.endpoint import Endpoints, Page
+from quorum.admin.reading import Says
+from quorum.admin.state import MACHINE, AfterName, Limit, PageById, Prefix, names_below, page, read_znode
 from quorum.client import Stat
+from quorum.core.machine import StateMachine
 from quorum.metadata import paths, records, trust
 from quorum.metadata.decode import JsonFields
 from quorum.metadata.errors import MetadataDecodeError
@@ -23,100 +23,117 @@ from quorum.metadata.paths import PartitionKey
 
 #: partitions that a page of topics shows at most, unless its first topic has more
 PARTITIONS_MAX: Final = 5000
-PREFIX: Final = Parameter("prefix", str, "names that begin so", "", most=300)
-UNDER_REPLICATED: Final = Parameter(
-    "under_replicated", bool, "only partitions whose ISR lacks a replica", False
-)
-CLUSTER: Final = fields(
-    cluster_id=nullable("string"),
-    controller_id=nullable("integer"),
-    controller_epoch=nullable("integer"),
-    brokers=INTEGER,
-    topics=INTEGER,
-    zxid=INTEGER,
-    problem=nullable("string"),
-)
-BROKER: Final[Schema] = {
-    **fields(broker_id=INTEGER, generation=INTEGER, problem=nullable("string")),
-    "properties": {
-        "broker_id": INTEGER,
-        #: czxid of the registration
-        "generation": INTEGER,
-        "session_id": INTEGER,
-        "endpoints": list_of(STRING),
-        "rack": nullable("string"),
-        "incarnation": nullable("string"),
-        "admin": nullable("string"),
-        "registered_ms": INTEGER,
-        #: whether it carries a MAC by a peer secret; whether that one is right only brokers can tell
-        "signed": BOOLEAN,
-        "problem": nullable("string"),
-    },
-}
-PARTITION: Final = fields(
-    partition=INTEGER,
-    replicas=list_of(INTEGER),
-    leader=nullable("integer"),
-    leader_epoch=nullable("integer"),
-    isr=list_of(INTEGER),
-    controller_epoch=nullable("integer"),
-    version=nullable("integer"),
-    problem=nullable("string"),
-)
-TOPIC: Final = fields(
-    name=STRING, topic_id=nullable("string"), partitions=list_of(PARTITION), problem=nullable("string")
-)
-BROKERS: Final = page_of(BROKER)
-TOPICS: Final = page_of(TOPIC)
+ENDPOINTS: Final = Endpoints()
 
 
-def _data(state: StateView, path: str) -> tuple[bytes | None, Stat] | None:
+class ClusterRow(TypedDict):
+    """The controller, its epoch, and totals."""
+
+    cluster_id: str | None
+    controller_id: int | None
+    controller_epoch: int | None
+    brokers: int
+    topics: int
+    zxid: int
+    problem: str | None
+
+
+class BrokerRow(TypedDict):
+    """A broker that is registered."""
+
+    broker_id: int
+    #: czxid of the registration
+    generation: int
+    session_id: NotRequired[int]
+    endpoints: NotRequired[list[str]]
+    rack: NotRequired[str | None]
+    incarnation: NotRequired[str | None]
+    admin: NotRequired[str | None]
+    registered_ms: NotRequired[int]
+    #: whether it carries a MAC by a peer secret; whether that one is right only brokers can tell
+    signed: NotRequired[bool]
+    problem: str | None
+
+
+class PartitionRow(TypedDict):
+    """A partition of a topic."""
+
+    partition: int
+    replicas: list[int]
+    leader: int | None
+    leader_epoch: int | None
+    isr: list[int]
+    controller_epoch: int | None
+    version: int | None
+    problem: str | None
+
+
+class TopicRow(TypedDict):
+    """A topic with its partitions."""
+
+    name: str
+    topic_id: str | None
+    partitions: list[PartitionRow]
+    problem: str | None
+
+
+class TopicsQuery(NamedTuple):
+    """Which topics are wanted."""
+
+    limit: Limit = 100
+    after: AfterName = ""
+    prefix: Prefix = ""
+    under_replicated: Annotated[bool, Says("only partitions whose ISR lacks a replica")] = False
+
+
+def _data(machine: StateMachine, path: str) -> tuple[bytes | None, Stat] | None:
     """Return data and Stat of a node that is there and may be read."""
-    found = state.znode(path)
+    found = read_znode(machine, path)
     return None if isinstance(found, int) else found[:2]
 
 
-def _names(state: StateView, path: str) -> Sequence[str]:
-    found = state.znode(path)
-    return () if isinstance(found, int) else found[2]
-
-
-async def get_cluster(request: web.Request) -> web.Response:
-    """Show the controller, its epoch, and how many brokers and topics there are."""
-    read_query(request, ())
-    state = part(request, STATE)
-    answer: dict[str, object] = dict.fromkeys(("cluster_id", "controller_id", "controller_epoch", "problem"))
+@ENDPOINTS.add("GET", "/v1/cluster")
+async def _get_cluster(request: web.Request) -> ClusterRow:
+    """Controller and totals."""
+    machine = request.app[MACHINE]()
+    answer: ClusterRow = {
+        "cluster_id": None,
+        "controller_id": None,
+        "controller_epoch": None,
+        "problem": None,
+        "brokers": len(names_below(machine, paths.BROKER_IDS)),
+        "topics": len(names_below(machine, paths.BROKER_TOPICS)),
+        "zxid": machine.zxid,
+    }
     try:
-        if found := _data(state, paths.CLUSTER_ID):
+        if found := _data(machine, paths.CLUSTER_ID):
             answer["cluster_id"] = records.decode_cluster_id(found[0])
-        if found := _data(state, paths.CONTROLLER_EPOCH):
+        if found := _data(machine, paths.CONTROLLER_EPOCH):
             answer["controller_epoch"] = records.decode_controller_epoch(found[0])
-        if found := _data(state, paths.CONTROLLER):
+        if found := _data(machine, paths.CONTROLLER):
             answer["controller_id"] = records.ControllerRecord.decode(found[0]).broker_id
     except MetadataDecodeError as error:
         answer["problem"] = error.message
-    answer["brokers"] = len(_names(state, paths.BROKER_IDS))
-    answer["topics"] = len(_names(state, paths.BROKER_TOPICS))
-    return json_answer({**answer, "zxid": state.zxid})
+    return answer
 
 
-async def get_brokers(request: web.Request) -> web.Response:
-    """List the brokers that are registered, with their generations."""
-    query = read_query(request, (LIMIT, AFTER_ID))
-    state, limit, after = part(request, STATE), int(query["limit"]), int(query["after"])
-    names = _names(state, paths.BROKER_IDS)
+@ENDPOINTS.add("GET", "/v1/brokers")
+async def _get_brokers(request: web.Request, query: PageById) -> Page[BrokerRow]:
+    """Brokers and their generations."""
+    machine, (limit, after) = request.app[MACHINE](), query
+    names = names_below(machine, paths.BROKER_IDS)
     ids = sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) <= 10)
-    behind = [broker_id for broker_id in ids if broker_id > after][: limit + 1]
-    return page([each for broker_id in behind for each in _broker(state, broker_id)], "broker_id", limit)
+    later = [broker_id for broker_id in ids if broker_id > after][: limit + 1]
+    return page([each for broker_id in later for each in _broker(machine, broker_id)], "broker_id", limit)
 
 
-def _broker(state: StateView, broker_id: int) -> Iterator[Mapping[str, object]]:
+def _broker(machine: StateMachine, broker_id: int) -> Iterator[BrokerRow]:
     path = paths.broker_id_path(broker_id)
-    found = _data(state, path)
+    found = _data(machine, path)
     if found is None:
         return
     data, stat = found
-    answer: dict[str, object] = {
+    answer: BrokerRow = {
         "broker_id": broker_id,
         "generation": stat.czxid,
         "session_id": stat.ephemeral_owner,
@@ -138,43 +155,41 @@ def _broker(state: StateView, broker_id: int) -> Iterator[Mapping[str, object]]:
     }
 
 
-async def get_topics(request: web.Request) -> web.Response:
-    """List topics with their partitions: leader, ISR, replicas, epochs, versions."""
-    query = read_query(request, (LIMIT, AFTER_NAME, PREFIX, UNDER_REPLICATED))
-    state, limit = part(request, STATE), int(query["limit"])
-    prefix, after, lacking = str(query["prefix"]), str(query["after"]), bool(query["under_replicated"])
-    items: list[Mapping[str, object]] = []
+@ENDPOINTS.add("GET", "/v1/topics")
+async def _get_topics(request: web.Request, query: TopicsQuery) -> Page[TopicRow]:
+    """Topics and their partitions."""
+    machine, (limit, after, prefix, lacking) = request.app[MACHINE](), query
+    items: list[TopicRow] = []
     partitions = 0
-    names = sorted(
-        name for name in _names(state, paths.BROKER_TOPICS) if name.startswith(prefix) and name > after
-    )
+    found = names_below(machine, paths.BROKER_TOPICS)
+    names = [name for name in found if name.startswith(prefix) and name > after]
     last: str | None = None
     for name in names:
         if len(items) == limit or partitions >= PARTITIONS_MAX:
-            return json_answer({"items": items, "next_after": last})
+            return {"items": items, "next_after": last}
         last = name
-        topic, looked_at = _topic(state, name, lacking=lacking)
+        topic, looked_at = _topic(machine, name, lacking=lacking)
         partitions += looked_at
         if topic is not None:
             items.append(topic)
-    return json_answer({"items": items, "next_after": None})
+    return {"items": items, "next_after": None}
 
 
-def _topic(state: StateView, name: str, *, lacking: bool) -> tuple[Mapping[str, object] | None, int]:
+def _topic(machine: StateMachine, name: str, *, lacking: bool) -> tuple[TopicRow | None, int]:
     """Return a topic, None if the filter leaves nothing of it, and how many partitions were looked at."""
-    found = _data(state, paths.topic_path(name))
+    found = _data(machine, paths.topic_path(name))
     if found is None:
         return None, 1
-    answer: dict[str, object] = {"name": name, "topic_id": None, "partitions": [], "problem": None}
+    answer: TopicRow = {"name": name, "topic_id": None, "partitions": [], "problem": None}
     try:
         record = records.TopicRecord.decode(name, found[0])
     except MetadataDecodeError as error:
         return {**answer, "problem": error.message}, 1
     if record.topic_id is not None:
         answer["topic_id"] = records.encode_topic_id(record.topic_id)
-    rows: list[Mapping[str, object]] = []
+    rows: list[PartitionRow] = []
     for partition, replicas in sorted(record.partitions.items()):
-        isr, row = _partition(state, PartitionKey(name, partition), replicas)
+        isr, row = _partition(machine, PartitionKey(name, partition), replicas)
         if not lacking or set(isr) < set(replicas):
             rows.append(row)
     answer["partitions"] = rows
@@ -182,15 +197,20 @@ def _topic(state: StateView, name: str, *, lacking: bool) -> tuple[Mapping[str, 
 
 
 def _partition(
-    state: StateView, key: PartitionKey, replicas: Sequence[int]
-) -> tuple[Sequence[int], Mapping[str, object]]:
+    machine: StateMachine, key: PartitionKey, replicas: Sequence[int]
+) -> tuple[Sequence[int], PartitionRow]:
     """Return a partition's ISR, empty if it is not known, and its row."""
-    isr: Sequence[int] = ()
-    row: dict[str, object] = dict.fromkeys(
-        ("leader", "leader_epoch", "controller_epoch", "version", "problem")
-    )
-    row |= {"partition": key.partition, "replicas": list(replicas)}
-    found = _data(state, paths.partition_state_path(key))
+    row: PartitionRow = {
+        "leader": None,
+        "leader_epoch": None,
+        "controller_epoch": None,
+        "version": None,
+        "problem": None,
+        "partition": key.partition,
+        "replicas": list(replicas),
+        "isr": [],
+    }
+    found = _data(machine, paths.partition_state_path(key))
     if found is not None:
         row["version"] = found[1].version
         try:
@@ -198,10 +218,7 @@ def _partition(
         except MetadataDecodeError as error:
             row["problem"] = error.message
         else:
-            isr = record.isr
-            row |= {
-                "leader": record.leader,
-                "leader_epoch": record.leader_epoch,
-                "controller_epoch": record.controller_epoch,
-            }
-    return isr, {**row, "isr": list(isr)}
+            row["isr"] = list(record.isr)
+            row["leader"], row["leader_epoch"] = record.leader, record.leader_epoch
+            row["controller_epoch"] = record.controller_epoch
+    return row["isr"], row

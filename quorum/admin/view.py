@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from aiohttp import web
 from prometheus_client.metrics_core import Metric
@@ -17,9 +17,6 @@ from quorum.errors import QuorateError, UnknownMemberError
 
 #: content type of errors
 PROBLEM: Final = "application/problem+json"
-
-
-Part = TypeVar("Part")
 
 
 class StatusView(Protocol):
@@ -36,21 +33,11 @@ class StatusView(Protocol):
 
 
 class AdminView(StatusView, Protocol):
-    """The node behind an admin port. Every call comes from the node's loop.
+    """The node of an admin port. Every call comes from the node's loop.
 
-    Who awaits a change is told once it is applied on this node. Each of them raises a QuorateError that says
+    A change has its answer once it is applied on this node. Each of them raises a QuorateError that says
     whether it is definite (nothing changed and never will) and retriable.
     """
-
-    def status(self) -> Mapping[str, object]:
-        """Return what GET /v1/status answers.
-
-        Returns:
-            node_id, cluster, cluster_id, role, phase, term, leader_id, commit_index, applied_index, zxid,
-            state_digest, sessions, client_port, and members: a list of node_id, address, incarnation (of
-            the disk that counts, null if none does yet), role, voter, refused, refusal, match_index;
-            problem: why it is not ready, or null; refused_by: ids of nodes that refuse it.
-        """
 
     async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
         """Let a voter lead; returns leader_id and term."""
@@ -79,23 +66,6 @@ class BadInputError(Exception):
         self.remedy = remedy
 
 
-class NotStartedError(QuorateError):
-    """Something was asked for that only a node that has started shows."""
-
-    retriable = True
-
-    def __init__(self) -> None:
-        super().__init__("this node has not started yet", "see /readyz, or ask another node")
-
-
-def part(request: web.Request, key: web.AppKey[Part]) -> Part:
-    """Return a part of the application that only a node that has started has."""
-    found = request.app.get(key)
-    if found is None:
-        raise NotStartedError
-    return found
-
-
 VIEW: Final = web.AppKey[AdminView]("view")
 STATUS_VIEW: Final = web.AppKey[StatusView]("status_view")
 
@@ -110,8 +80,8 @@ def json_answer(
 def error_answer(status: int, problem: str, remedy: str, **more: object) -> web.Response:
     """Answer with a problem: what is wrong and what to do about it. Source: RFC 9457."""
     fields = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": problem}
-    told = {**fields, "error": problem, "remedy": remedy, **more}
-    return json_answer(told, status=status, content_type=PROBLEM)
+    problem_fields = {**fields, "error": problem, "remedy": remedy, **more}
+    return json_answer(problem_fields, status=status, content_type=PROBLEM)
 
 
 def answer_to(error: QuorateError) -> web.Response:

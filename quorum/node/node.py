@@ -16,8 +16,6 @@ import logging
 import socket
 from dataclasses import dataclass
 
-from quorum.admin.app import ShownParts, build_app
-from quorum.admin.gateway import Gateway
 from quorum.admin.server import AdminServer
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
@@ -25,7 +23,7 @@ from quorum.config.admin_port import read_admin_tokens
 from quorum.config.node import NodeConfig, read_peer_secret
 from quorum.errors import NodeStoppedError
 from quorum.node.member import QuorumMember
-from quorum.node.node_state import NodeState
+from quorum.node.node_state import build_app
 from quorum.node.node_view import RunningNodeView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
@@ -220,9 +218,9 @@ class QuorumNode:
         self._listener.start_on(client)
         self._bound.remove(client)
         self._refuse_if_stopped()
-        parts = ShownParts(recorder, NodeState(member, recorder), Gateway(str(config.listen.client)))
         hosts = config.security.admin_hosts
-        self._admin = AdminServer(build_app(self.view, parts, hosts=hosts, tokens=tokens), admin)
+        app = build_app(self.view, member, recorder, hosts=hosts, tokens=tokens)
+        self._admin = AdminServer(app, admin)
         await self._admin.start()
         self._bound.remove(admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())

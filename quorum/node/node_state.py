@@ -1,7 +1,9 @@
-"""What a node shows of its own state: znodes, sessions, connections, watches, files, settings.
+"""Endpoints that show a node's own state: sessions, connections, watches, files, settings; the table of all.
 
-Decides names and shapes only; quorum.admin decides pages. Reads are those of a client that proved nothing, at
-this node's applied zxid. Keeps no state.
+A new endpoint is a handler that declares itself. What is shown is the node's, at the moment of the question.
+Keeps no state.
+
+Source: docs/http.md.
 """
 
 from __future__ import annotations
@@ -10,169 +12,250 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Annotated, Final, TypeAlias
 
-from quorum.changelog.past import Live, PastNode, live_page
+from aiohttp import web
+
+from quorum.admin import changelog, events, groups, members, past, typed, znodes
+from quorum.admin.app import STATUS_ENDPOINTS, base_app
+from quorum.admin.endpoint import AdminEndpoint, Endpoints, Page, answer, schema_of
+from quorum.admin.gateway import Gateway
+from quorum.admin.reading import Says
+from quorum.admin.state import MACHINE, PageById, PageByName, page
+from quorum.admin.view import VIEW, AdminView, error_answer, json_answer
 from quorum.changelog.recorder import ChangeRecorder
-from quorum.core.queries import get_children, get_data
+from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
 from quorum.platform.runtime import Disk
 from quorum.raft.snapshots.handing import with_another_key
+from quorum.raft.snapshots.snapshots import SnapshotFile
 from quorum.server import words
 from quorum.server.inspection import UNKNOWN_BYTES, View, bytes_below
-from quorum.wire.jute import JuteReader, Stat
 
 log = logging.getLogger("quorate.admin")
 
+_MEMBER: Final = web.AppKey[QuorumMember]("member")
+_NODE: Final = Endpoints()
+_COMMANDS: Final = Endpoints()
+SnapshotName: TypeAlias = Annotated[str, Says("of a snapshot, as listed", pattern="[0-9a-z.-]{1,100}")]
+CommandName: TypeAlias = Annotated[str, Says("of a command, as listed", pattern="[a-z_]{1,40}")]
 
-class NodeState:
-    """The admin port's view of one running node's state."""
 
-    def __init__(self, member: QuorumMember, recorder: ChangeRecorder) -> None:
-        """Keep the parts that are read."""
-        self._member = member
-        self._recorder = recorder
+TakenSnapshot: TypeAlias = Annotated[Mapping[str, object], answer(log_index=int)]
+SnapshotRow: TypeAlias = Annotated[
+    Mapping[str, object], answer(name=str, log_index=int, term=int, size_bytes=int, path=str)
+]
+SnapshotItems: TypeAlias = Annotated[Mapping[str, object], answer(items=list[SnapshotRow], problem=str)]
+JournalNow: TypeAlias = Annotated[
+    Mapping[str, object],
+    answer(
+        first_index=int,
+        durable_index=int,
+        commit_index=int,
+        applied_index=int,
+        queued_bytes=int,
+        written_bytes=int,
+        fsyncs=int,
+        write_p50_ms=float,
+        write_p99_ms=float,
+        changelog_first_zxid=int,
+        changelog_last_zxid=int,
+        changelog_bytes=int,
+    ),
+]
+SettingsInForce: TypeAlias = Annotated[
+    Mapping[str, object],
+    answer(
+        node=dict[str, object],
+        listen=dict[str, object],
+        members=dict[str, object],
+        security=dict[str, object],
+        raft=dict[str, object],
+        limits=dict[str, object],
+    ),
+]
+SessionRow: TypeAlias = Annotated[
+    Mapping[str, object],
+    answer(session_id=int, timeout_ms=int, node_id=int, ephemerals=int, connected_here=bool),
+]
+ConnectionRow: TypeAlias = Annotated[
+    Mapping[str, object],
+    answer(
+        connection_id=int,
+        address=str,
+        session_id=int,
+        timeout_ms=int,
+        outstanding=int,
+        requests_received=int,
+        packets_sent=int,
+    ),
+]
+WatchRow: TypeAlias = Annotated[Mapping[str, object], answer(path=str, session_ids=list[int])]
+CommandNames: TypeAlias = Annotated[Mapping[str, object], answer(commands=list[str])]
+CommandAnswer: TypeAlias = Annotated[Mapping[str, object], answer(command=str, error=str | None)]
 
-    @property
-    def zxid(self) -> int:
-        """The last transaction that is applied."""
-        return self._member.replica.machine.zxid
 
-    def znode(self, path: str) -> tuple[bytes | None, Stat, Sequence[str]] | int:
-        """Return data, Stat and children's names of a node, or ZooKeeper's code of an error."""
-        machine = self._member.replica.machine
-        found = get_data(machine, path)
-        if isinstance(found, int):
-            return found
-        names = get_children(machine, path)
-        assert not isinstance(names, int)
-        data, stat = found
-        return data, JuteReader(stat, 0, len(stat), "Stat").stat("stat"), names
+@_NODE.add("POST", "/v1/snapshots", status=(202,), optional_body=True, example="send no body, or {}")
+async def _post_snapshots(request: web.Request) -> TakenSnapshot:
+    """Take a snapshot of this node's state."""
+    return await request.app[VIEW].take_snapshot()
 
-    def live_page(self, after: str, count: int) -> Live:
-        """Return the nodes behind a path, as `past.live_page` does."""
-        return live_page(self._member.replica.machine.tree, after, count)
 
-    def past_node(self, path: str, *, with_names: bool) -> PastNode:
-        """Return a node from which the changes since a transaction can be undone."""
-        return PastNode(self._member.replica.machine.tree, path, with_names=with_names)
+@_NODE.add("GET", "/v1/snapshots")
+async def _get_snapshots(request: web.Request) -> SnapshotItems:
+    """This node's snapshots."""
+    member = request.app[_MEMBER]
+    rows = [_snapshot(file) for file in member.storage.snapshots.files()]
+    return {"items": rows, "problem": member.snapshotter.problem}
 
-    def sessions(self, after: int, limit: int) -> list[Mapping[str, object]]:
-        """Return sessions by rising id."""
-        sessions = self._member.replica.machine.sessions
-        here = {each.session_id for each in self._member.frontend.connections}
-        found = nsmallest(limit, (session_id for session_id in sessions if session_id > after))
-        return [
-            {
-                "session_id": session.session_id,
-                "timeout_ms": session.timeout_ms,
-                "node_id": session.node_id,
-                "ephemerals": len(session.ephemerals),
-                "connected_here": session.session_id in here,
-            }
-            for session in map(sessions.__getitem__, found)
-        ]
 
-    def connections(self, after: int, limit: int) -> list[Mapping[str, object]]:
-        """Return connections by rising id."""
-        found = nsmallest(
-            limit,
-            (each for each in self._member.frontend.connections if each.nonce > after),
-            key=lambda each: each.nonce,
-        )
-        return [
-            {
-                "connection_id": each.nonce,
-                "address": each.stream.address,
-                "session_id": each.session_id,
-                "timeout_ms": each.timeout_ms,
-                "outstanding": each.outstanding,
-                "requests_received": each.requests_received,
-                "packets_sent": each.stream.packets_sent,
-            }
-            for each in found
-        ]
+def _snapshot(file: SnapshotFile) -> SnapshotRow:
+    return {
+        "name": PurePath(file.path).name,
+        "log_index": file.log_index,
+        "term": file.term,
+        "size_bytes": file.size_bytes,
+        # A reader may stand in another folder than the node.
+        "path": str(Path(file.path).absolute()),
+    }
 
-    def watches(self, after: str, limit: int) -> list[Mapping[str, object]]:
-        """Return watched paths by name."""
-        watches = self._member.replica.watches
-        found = nsmallest(limit, {path for path in watches.paths() if path > after})
-        return [
-            {"path": path, "session_ids": sorted(each.session_id for each in watches.watchers_of(path))}
-            for path in found
-        ]
 
-    def snapshots(self) -> Mapping[str, object]:
-        """Return the snapshots, oldest first, and what became of the one that was asked for."""
-        items = [
-            {
-                "name": PurePath(file.path).name,
-                "log_index": file.log_index,
-                "term": file.term,
-                "size_bytes": file.size_bytes,
-                # Who asks may stand in another folder than the node.
-                "path": str(Path(file.path).absolute()),
-            }
-            for file in self._member.storage.snapshots.files()
-        ]
-        return {"items": items, "problem": self._member.snapshotter.problem}
+@_NODE.add("GET", "/v1/snapshots/{name}", content=("application/octet-stream",), operators=True)
+async def _get_snapshot_file(request: web.Request, name: SnapshotName) -> web.StreamResponse:
+    """The file of a snapshot, with another session key; for operators."""
+    member = request.app[_MEMBER]
+    files = member.storage.snapshots.files()
+    found = next((file for file in files if PurePath(file.path).name == name), None)
+    if found is None:
+        return error_answer(404, f"this node has no snapshot {name}", "GET /v1/snapshots lists them")
+    pieces = _handed_out(member.storage.disk, found.path, member.replica.machine.session_key)
+    disposition = f'attachment; filename="{name}"'
+    headers = {"Content-Type": "application/octet-stream", "Content-Disposition": disposition}
+    response = web.StreamResponse(headers=headers)
+    loop = asyncio.get_running_loop()
+    piece = await loop.run_in_executor(None, next, pieces, b"")
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    try:
+        while piece:
+            await response.write(piece)
+            piece = await loop.run_in_executor(None, next, pieces, b"")
+    except QuorateError as error:
+        # An answer without its end is all that can still be said.
+        log.warning("snapshot %s was not sent: %s", name, error)
+        if request.transport is not None:
+            request.transport.abort()
+    return response
 
-    def snapshot_file(self, name: str) -> Iterator[bytes] | None:
-        """Return the bytes of a snapshot that is listed, without the key of this cluster's sessions."""
-        storage = self._member.storage
-        found = next((file for file in storage.snapshots.files() if PurePath(file.path).name == name), None)
-        if found is None:
-            return None
-        key = self._member.replica.machine.session_key
-        return _handed_out(storage.disk, found.path, key)
 
-    def journal(self) -> dict[str, object]:
-        """Return where the journal and the change log begin and end."""
-        member, recorder = self._member, self._recorder
-        status, statistics = member.core.status(), member.writer.statistics
-        return {
-            "first_index": status.first_index,
-            "durable_index": status.durable_index,
-            "commit_index": status.commit_index,
-            "applied_index": member.replica.machine.applied_index,
-            "queued_bytes": member.writer.queued_bytes,
-            "written_bytes": statistics.bytes_written,
-            "fsyncs": statistics.fsyncs,
-            "write_p50_ms": statistics.write_ms(0.5),
-            "write_p99_ms": statistics.write_ms(0.99),
-            "changelog_first_zxid": recorder.first_zxid,
-            "changelog_last_zxid": recorder.last_zxid,
-            "changelog_bytes": recorder.size_bytes,
+@_NODE.add("GET", "/v1/journal")
+async def _get_journal(request: web.Request) -> JournalNow:
+    """Where journal and history begin."""
+    member, recorder = request.app[_MEMBER], request.app[changelog.HISTORY]
+    status, statistics = member.core.status(), member.writer.statistics
+    return {
+        "first_index": status.first_index,
+        "durable_index": status.durable_index,
+        "commit_index": status.commit_index,
+        "applied_index": member.replica.machine.applied_index,
+        "queued_bytes": member.writer.queued_bytes,
+        "written_bytes": statistics.bytes_written,
+        "fsyncs": statistics.fsyncs,
+        "write_p50_ms": statistics.write_ms(0.5),
+        "write_p99_ms": statistics.write_ms(0.99),
+        "changelog_first_zxid": recorder.first_zxid,
+        "changelog_last_zxid": recorder.last_zxid,
+        "changelog_bytes": recorder.size_bytes,
+    }
+
+
+@_NODE.add("GET", "/v1/config")
+async def _get_config(request: web.Request) -> SettingsInForce:
+    """The settings, secrets masked."""
+    masked: SettingsInForce = json.loads(request.app[_MEMBER].config.masked())
+    return masked
+
+
+@_NODE.add("GET", "/v1/sessions")
+async def _get_sessions(request: web.Request, query: PageById) -> Page[SessionRow]:
+    """Sessions of the cluster."""
+    member = request.app[_MEMBER]
+    sessions = member.replica.machine.sessions
+    here = {each.session_id for each in member.frontend.connections}
+    found = nsmallest(query.limit + 1, (each for each in sessions if each > query.after))
+    rows: list[SessionRow] = [
+        {
+            "session_id": session.session_id,
+            "timeout_ms": session.timeout_ms,
+            "node_id": session.node_id,
+            "ephemerals": len(session.ephemerals),
+            "connected_here": session.session_id in here,
         }
+        for session in map(sessions.__getitem__, found)
+    ]
+    return page(rows, "session_id", query.limit)
 
-    def command_names(self) -> list[str]:
-        """Return the names of ZooKeeper's commands that are answered."""
-        return sorted(set(words.COMMANDS.values()))
 
-    async def command(self, name: str) -> Mapping[str, object] | None:
-        """Answer one of them by any of its names; None if there is none of that name."""
-        first = words.COMMANDS.get(name)
-        if first is None:
-            return None
-        member, size = self._member, UNKNOWN_BYTES
-        if first in words.MEASURED:
-            try:
-                size = await asyncio.to_thread(bytes_below, str(member.config.node.data_dir))
-            except OSError as error:
-                log.warning("could not measure the data directory: %s", error)
-        engine, last = member.engine, member.snapshotter.last
-        snapshot = (-1, -1) if last is None else (last.zxid, last.stamp_ms)
-        address = str(member.config.listen.client)
-        view = View(member.frontend, size, address, engine.leads, engine.leader_id, snapshot)
-        return words.command(first, view)
+@_NODE.add("GET", "/v1/connections")
+async def _get_connections(request: web.Request, query: PageById) -> Page[ConnectionRow]:
+    """Client connections of this node."""
+    connections = request.app[_MEMBER].frontend.connections
+    later = (each for each in connections if each.nonce > query.after)
+    rows: list[ConnectionRow] = [
+        {
+            "connection_id": each.nonce,
+            "address": each.stream.address,
+            "session_id": each.session_id,
+            "timeout_ms": each.timeout_ms,
+            "outstanding": each.outstanding,
+            "requests_received": each.requests_received,
+            "packets_sent": each.stream.packets_sent,
+        }
+        for each in nsmallest(query.limit + 1, later, key=lambda each: each.nonce)
+    ]
+    return page(rows, "connection_id", query.limit)
 
-    def config(self) -> dict[str, Any]:
-        """Return the settings in force, secrets masked."""
-        masked: dict[str, Any] = json.loads(self._member.config.masked())
-        return masked
+
+@_NODE.add("GET", "/v1/watches")
+async def _get_watches(request: web.Request, query: PageByName) -> Page[WatchRow]:
+    """What clients of this node watch."""
+    watches = request.app[_MEMBER].replica.watches
+    rows: list[WatchRow] = [
+        {"path": path, "session_ids": sorted(each.session_id for each in watches.watchers_of(path))}
+        for path in nsmallest(query.limit + 1, {path for path in watches.paths() if path > query.after})
+    ]
+    return page(rows, "path", query.limit)
+
+
+@_COMMANDS.add("GET", "/commands")
+async def _get_commands(_request: web.Request) -> CommandNames:
+    """ZooKeeper's commands."""
+    return {"commands": sorted(set(words.COMMANDS.values()))}
+
+
+@_COMMANDS.add("GET", "/commands/{name}")
+async def _get_command(
+    request: web.Request, name: CommandName
+) -> Annotated[web.Response, schema_of(CommandAnswer)]:
+    """A command, as ZooKeeper answers it."""
+    first = words.COMMANDS.get(name)
+    if first is None:
+        return error_answer(404, f"Unknown command: {name}", "GET /commands lists them", command=name)
+    member, size = request.app[_MEMBER], UNKNOWN_BYTES
+    if first in words.MEASURED:
+        try:
+            size = await asyncio.to_thread(bytes_below, str(member.config.node.data_dir))
+        except OSError as error:
+            log.warning("could not measure the data directory: %s", error)
+    engine, last = member.engine, member.snapshotter.last
+    snapshot = (-1, -1) if last is None else (last.zxid, last.stamp_ms)
+    address = str(member.config.listen.client)
+    view = View(member.frontend, size, address, engine.leads, engine.leader_id, snapshot)
+    return json_answer(words.command(first, view))
 
 
 def _handed_out(disk: Disk, path: str, key: bytes) -> Iterator[bytes]:
@@ -181,3 +264,33 @@ def _handed_out(disk: Disk, path: str, key: bytes) -> Iterator[bytes]:
         yield from with_another_key(file, key, secrets.token_bytes(len(key)))
     finally:
         file.close()
+
+
+_TAKE: Final = _NODE[0]._replace(path="/v1/snapshot", summary="Take a snapshot, as POST /v1/snapshots")
+#: every endpoint of a node's admin port
+ENDPOINTS: Final[tuple[AdminEndpoint, ...]] = (
+    *(*STATUS_ENDPOINTS, *members.ENDPOINTS, _TAKE, *_NODE, *znodes.ENDPOINTS, *typed.ENDPOINTS),
+    *(*groups.ENDPOINTS, *changelog.ENDPOINTS, *past.ENDPOINTS, *events.ENDPOINTS, *_COMMANDS),
+)
+
+
+def build_app(
+    view: AdminView,
+    member: QuorumMember,
+    recorder: ChangeRecorder,
+    *,
+    hosts: Iterable[str],
+    tokens: tuple[bytes, bytes] | None,
+) -> web.Application:
+    """Return the application of a node's admin port; hosts and tokens as of `base_app`."""
+    app = base_app(view, ENDPOINTS, hosts=hosts, tokens=tokens)
+    gateway = Gateway(str(member.config.listen.client))
+    app[VIEW], app[_MEMBER], app[changelog.HISTORY], app[znodes.GATEWAY] = view, member, recorder, gateway
+    app[MACHINE] = lambda: member.replica.machine
+    app[events.LISTENERS] = set()
+
+    async def close(_app: web.Application) -> None:
+        await gateway.close()
+
+    app.on_shutdown.append(close)
+    return app

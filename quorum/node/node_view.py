@@ -174,12 +174,12 @@ class RunningNodeView:
 
     def _refusals(self) -> str:
         """Say which nodes refuse this one, and what to do; empty if none does."""
-        told: dict[tuple[str, str], list[int]] = {}
+        by_reason: dict[tuple[str, str], list[int]] = {}
         for node_id, reason, remedy in self._transport.refusals.by_peers():
-            told.setdefault((reason, remedy), []).append(node_id)
+            by_reason.setdefault((reason, remedy), []).append(node_id)
         return "".join(
             f"; of node {', '.join(map(str, node_ids))}: {reason} ({remedy})"
-            for (reason, remedy), node_ids in told.items()
+            for (reason, remedy), node_ids in by_reason.items()
         )
 
     def _disk_problem(self) -> str:
@@ -271,14 +271,15 @@ class RunningNodeView:
 
     def metrics(self) -> Iterable[Metric]:
         """Yield the node's metric families with their values of now."""
-        for name, text, value in (*self._raft_gauges(), *self._client_gauges()):
+        for name, text, value in self._gauges():
             yield GaugeMetricFamily(name, text, value=value)
         for name, text, value in self._totals():
             yield CounterMetricFamily(name, text, value=value)
         yield from families(self._member, self._recorder)
 
-    def _raft_gauges(self) -> list[Reading]:
-        status, machine = self._core.status(), self._replica.machine
+    def _gauges(self) -> list[Reading]:
+        status, replica = self._core.status(), self._replica
+        machine, watches = replica.machine, replica.watches.counts().watches
         return [
             ("quorate_ready", "1 if clients are served", float(self.readiness()[0])),
             ("quorate_raft_leader", "1 on the leader", float(self.engine.leads)),
@@ -293,12 +294,6 @@ class RunningNodeView:
                 "Applied log that no snapshot covers",
                 self._snapshotter.log_bytes,
             ),
-        ]
-
-    def _client_gauges(self) -> list[Reading]:
-        machine, replica = self._replica.machine, self._replica
-        watches = replica.watches.counts().watches
-        return [
             ("quorate_zxid", "Last transaction", machine.zxid),
             ("quorate_znodes", "Nodes in the tree", machine.tree.node_count),
             ("quorate_data_bytes", "Bytes of paths and data", machine.tree.data_bytes),
@@ -348,10 +343,10 @@ class RunningNodeView:
 
 
 async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None]) -> Result:
-    """Ask, and wait for what is told."""
+    """Ask, and wait for the outcome."""
     outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
-    def told(result: Result | QuorateError) -> None:
+    def answered(result: Result | QuorateError) -> None:
         if outcome.done():
             return
         if isinstance(result, QuorateError):
@@ -359,5 +354,5 @@ async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None
         else:
             outcome.set_result(result)
 
-    ask(told)
+    ask(answered)
     return await outcome

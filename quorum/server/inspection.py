@@ -216,7 +216,7 @@ def environment(view: View) -> Facts:
 
 
 def _user_name() -> str:
-    """Return who runs this process; a container may run it under a number that has no name."""
+    """Return the user of this process; a container may run it under a number that has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -235,7 +235,7 @@ def _working_folder() -> str:
 
 
 def leader(view: View) -> Facts:
-    """Who leads."""
+    """The leader."""
     members = members_of(view.server.replica.machine.configuration)
     address, _ = members.get(view.leader_id or -1, ("", False))
     return {
@@ -246,7 +246,7 @@ def leader(view: View) -> Facts:
 
 
 def voting_view(view: View) -> Facts:
-    """Who votes."""
+    """The voters."""
     members = members_of(view.server.replica.machine.configuration)
     return {
         "current_config": {

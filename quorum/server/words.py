@@ -335,7 +335,7 @@ def _running(server: Server) -> bool:
 
 
 def answer(word: str, server: Server) -> Text:
-    """Answer a word, in pieces: whoever writes them decides when to ask for the next.
+    """Answer a word, in pieces: the writer decides when to ask for the next.
 
     Args:
         word: one of KNOWN.

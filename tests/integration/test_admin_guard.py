@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Iterator
 import aiohttp
 import pytest
 
-from quorum.admin.app import base_app, build_app
+from quorum.admin.app import base_app
 from quorum.admin.server import AdminServer
 from quorum.cli.main import main
-from tests.integration.test_admin_http import Node
+from tests.integration.test_admin_http import Node, build_app
 from tests.support.nodes import QuorateNodes
 
 DEADLINE_S = 30.0

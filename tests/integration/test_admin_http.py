@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from http import HTTPStatus
 
 import aiohttp
+import aiohttp.web
 import pytest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -23,8 +24,10 @@ from prometheus_client.metrics_core import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from quorum.admin import server
-from quorum.admin.app import ENDPOINTS, build_app
+from quorum.admin.app import base_app
+from quorum.admin.guard import LOCAL_HOSTS
 from quorum.admin.server import AdminServer
+from quorum.admin.view import VIEW
 from quorum.errors import (
     AddressInUseError,
     ChangeBusyError,
@@ -36,6 +39,7 @@ from quorum.errors import (
     SnapshotNotTakenError,
     UnknownMemberError,
 )
+from quorum.node.node_state import ENDPOINTS
 
 DEADLINE_S = 10.0
 STATUS = {
@@ -103,6 +107,15 @@ class Node:
         yield HistogramMetricFamily(
             "quorate_fsync_seconds", "Fsyncs.", buckets=[("0.1", 2), ("+Inf", 3)], sum_value=0.5
         )
+
+
+def build_app(
+    node: Node, hosts: Iterable[str] = LOCAL_HOSTS, tokens: tuple[bytes, bytes] | None = None
+) -> aiohttp.web.Application:
+    """The application of a node's admin port, without what only a whole node has."""
+    app = base_app(node, ENDPOINTS, hosts=hosts, tokens=tokens)
+    app[VIEW] = node
+    return app
 
 
 @contextlib.asynccontextmanager
@@ -189,14 +202,14 @@ def hooks():
 before = hooks()
 from prometheus_client import REGISTRY
 known = {family.name for family in REGISTRY.collect()}
-from quorum.admin.app import build_app
+from quorum.admin.app import base_app
 class Node:
     def status(self): return {}
     def readiness(self): return True, ""
     def metrics(self):
         from prometheus_client.metrics_core import GaugeMetricFamily
         return [GaugeMetricFamily("quorate_x", "x", value=1)]
-build_app(Node())
+base_app(Node())
 assert before == hooks()
 assert {family.name for family in REGISTRY.collect()} == known
 assert threading.active_count() == 1

@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.raft.requests": {"errors", "raft.core"},
     "quorum.raft.engine": {"errors", "platform", "raft.core", "raft.journal", "raft.peers", "raft.requests"},
     "quorum.server": {"config", "core", "errors", "platform", "wire"},
-    "quorum.admin": {"changelog", "client", "config", "errors", "metadata", "platform"},
+    "quorum.admin": {"changelog", "client", "config", "core", "errors", "metadata", "platform", "wire"},
     "quorum.changelog": {"core", "errors", "platform"},
     "quorum.node.digests": {"core", "errors", "raft.core", "raft.requests"},
     "quorum.node.catching_up": set(),
