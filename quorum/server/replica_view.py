@@ -23,7 +23,7 @@ class ReplicaView(Protocol):
     machine: StateMachine
     #: the watches of this node's connections
     watches: WatchTable[Any]
-    #: who was heard of when
+    #: which session was heard when
     sessions: SessionTracker
 
     @property
