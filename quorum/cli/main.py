@@ -77,14 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line.
 
     Args:
-        argv: the arguments behind the program's name; None: those of the process.
+        argv: the arguments after the program's name; None: those of the process.
 
     Returns:
         The exit code.
     """
     words = sys.argv[1:] if argv is None else argv
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A file's name, or another process's word, that the terminal's encoding does not have is no error.
+        # A file's name, or another process's word, may have characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         parser = build_parser()
@@ -92,8 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if unknown:
             named = f"{parser.prog} {arguments.command}" if arguments.command else parser.prog
             # Without values, one of which may be a secret.
-            told = " ".join(re.sub(r"=.*", "=***", word, flags=re.DOTALL) for word in unknown)
-            raise UsageError(f"{named} does not know {told}", f"see {named} --help")
+            shown = " ".join(re.sub(r"=.*", "=***", word, flags=re.DOTALL) for word in unknown)
+            raise UsageError(f"{named} does not know {shown}", f"see {named} --help")
         if arguments.command is None:
             parser.print_help(sys.stderr)
             return 2

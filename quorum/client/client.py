@@ -189,7 +189,7 @@ class Client:
         """Return the data (None is null) and Stat of a node; a watch waits for change or deletion.
 
         Raises:
-            NoNodeError: there is none; no watch is left behind.
+            NoNodeError: there is none; no watch is left.
         """
         return await self._session.call(requests.get(path, watch))
 
@@ -207,7 +207,7 @@ class Client:
         or deletion.
 
         Raises:
-            NoNodeError: there is no such node; no watch is left behind.
+            NoNodeError: there is no such node; no watch is left.
         """
         return await self._session.call(requests.get_children(path, watch))
 

@@ -4,7 +4,7 @@ Pure soft state: knows frames and answers, no socket. Servers keep credentials p
 are sent after each handshake, before anything that they may be needed for. Answers come in the order of the
 packets, but ZooKeeper lets them overtake replies; they have an xid of their own.
 
-Credentials that are refused before any server accepted them are dropped: whoever added them is told, the
+Credentials that are refused before any server accepted them are dropped: their caller gets the error, the
 server ends the connection, and the next one goes on without them. Those that were accepted once are kept: no
 connection may serve with fewer rights than add_auth has promised, so one that refuses them is ended, and the
 next is offered them again. ZooKeeper's own client fails for good there; servers that disagree are left for

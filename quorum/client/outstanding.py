@@ -1,7 +1,7 @@
 """Requests that were called and have no outcome yet, in the order of the calls.
 
 Decides which xid a request gets, which ones may be on the wire, whose the next reply is, and what those learn
-who will get none. Knows no connection and no operation: requests encode themselves and decode their replies.
+that will get none. Knows no connection and no operation: requests encode themselves and decode their replies.
 Soft state only. Source: ZooKeeper programmer's guide (guarantees); docs/guarantees.md, "Reads".
 """
 

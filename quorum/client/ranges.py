@@ -27,7 +27,7 @@ def int32(operation: str, path: str, field: str, value: int) -> int:
         value: from INT32_MIN to INT32_MAX.
 
     Raises:
-        InvalidArgumentError: it is no whole number, or does not fit.
+        InvalidArgumentError: it is not a whole number, or does not fit.
     """
     return whole(operation, path, field, value, INT32_MIN, INT32_MAX)
 

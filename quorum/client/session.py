@@ -440,10 +440,10 @@ class ClientSession:
         if zxid > self._token.last_zxid:
             self._token = self._token._replace(last_zxid=zxid)
 
-    def _handle_event(self, zxid: int, told: replies.WatcherEvent) -> None:
-        if told.event_type not in _EVENT_TYPES:
-            raise ProtocolError(f"a watch event of type {told.event_type} on {told.path}")
-        event = WatchEvent(EventType(told.event_type), told.path, zxid)
+    def _handle_event(self, zxid: int, seen: replies.WatcherEvent) -> None:
+        if seen.event_type not in _EVENT_TYPES:
+            raise ProtocolError(f"a watch event of type {seen.event_type} on {seen.path}")
+        event = WatchEvent(EventType(seen.event_type), seen.path, zxid)
         for callback in self._watches.fire(event):
             self._call_back(callback, event)
 

@@ -107,7 +107,7 @@ class WatchRegistry:
         """Start with nothing armed."""
         #: {kind: {path: callbacks in the order in which they were armed, each once}}
         self._armed: dict[WatchCause, dict[str, list[WatchCallback]]] = {kind: {} for kind in WatchCause}
-        #: what armed watches were told up to, and parts of them that no server has answered since
+        #: the last zxid that armed watches have heard of, and parts of them that no server has answered since
         self._told_zxid = 0
         self._unanswered = 0
 
@@ -166,7 +166,7 @@ class WatchRegistry:
             last_zxid: the last transaction that the client has seen.
         """
         if self._unanswered <= 0:
-            # Else a part of the last time was not answered, and its watches were told nothing since.
+            # Else a part of the last time was not answered, and its watches have heard nothing since.
             self._told_zxid = last_zxid
         parts = list(self.rearm_requests())
         self._unanswered = len(parts)

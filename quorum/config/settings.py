@@ -286,8 +286,8 @@ def overlay_environment(
                 for key in (keys_of(kind) if kind else ())
             ]
             hint = f"unset it, or correct its name{nearest(name, every)}"
-            told = _told(section, key, environ[name], sections)
-            problems.append(ConfigProblem(name, told, "is not a known setting", hint))
+            shown_value = _told(section, key, environ[name], sections)
+            problems.append(ConfigProblem(name, shown_value, "is not a known setting", hint))
             continue
         raw.setdefault(section, {})[key] = Origin(_from_text(environ[name], known.get(key, ADDRESS)), name)
 
@@ -314,9 +314,9 @@ def flag_overrides(settings: Sequence[str]) -> dict[str, object]:
         if not equals or "." not in name:
             # Without its value, which may be a secret; what has not the form of a name may be one as well.
             named = name if name.replace(".", "_").isidentifier() else "***"
-            told = f"{named}=***" if equals else named
+            given = f"{named}=***" if equals else named
             raise UsageError(
-                f"--set {told!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000"
+                f"--set {given!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000"
             )
         overrides[name.strip()] = value.strip()
     return overrides
@@ -349,8 +349,8 @@ def refuse_unknown(raw: Raw, sections: Mapping[str, type | None], problems: list
             if declared is not None and key not in keys_of(declared):
                 name = field_name(section, key, origin.source)
                 remedy = f"remove it{nearest(key, keys_of(declared))}"
-                told = _told(section, key, origin.value, sections)
-                problems.append(ConfigProblem(name, told, "is no known key", remedy))
+                shown_value = _told(section, key, origin.value, sections)
+                problems.append(ConfigProblem(name, shown_value, "is no known key", remedy))
 
 
 def read_section(

@@ -1,7 +1,7 @@
 """The client port: connections that speak ZooKeeper's protocol, and what they share.
 
-`connection` reads requests and keeps their order, `frontend` joins all connections with the replica below,
-`sessions` knows who was heard of when, `handshake` and `reads` decide single requests, `words` answers
+`requests` reads requests and keeps their order, `frontend` joins all connections with the replica below,
+`handshake` and `reads` decide single requests, `words` answers
 four-letter words, `listener` accepts. Everything here is soft state: it dies with the process, and clients
 rebuild it by coming back.
 """

@@ -1,13 +1,13 @@
 """How requests are answered, in ZooKeeper's order: from an outcome, or from the state as it is then.
 
 Order contract. Replies leave in the order of the requests. A run (consecutive writes of one chunk) waits for
-its outcome; everything behind it waits with it, and is answered before the next run's outcome: in the same
+its outcome; everything after it waits with it, and is answered before the next run's outcome: in the same
 turn if a next run is under way, which is why only so much may stand before one (AHEAD_MAX). Whatever
 leaves is queued in one list: an event before any reply that could show its change, the reply that arms a
 watch before that watch can fire, because a read is answered and its watch armed in one step.
 
-How bytes become requests is the business of connection.py; what a command results in, which watches fire and
-who else is connected is the host's. Soft state only.
+How bytes become requests is the business of requests.py; what a command results in, which watches fire and
+which others are connected is the host's. Soft state only.
 
 Source: docs/guarantees.md, "Reads"; ARCHITECTURE.md, "Life of a write".
 """
@@ -58,7 +58,7 @@ _PING: Final = int(OpCode.PING)
 SETS_WATCHES: Final = (int(OpCode.SET_WATCHES), int(OpCode.SET_WATCHES2))
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
-#: stands for a request that is not taken, its body is the error; no frame can hold this number
+#: marks a request that is not taken, its body is the error; no frame can hold this number
 UNDECODABLE: Final = -(1 << 32)
 
 
@@ -75,7 +75,7 @@ class Run(NamedTuple):
     sync_path: str | None = None
 
 
-#: what waits behind a run: (xid, operation, its decoded body, its weight)
+#: what waits for a run: (xid, operation, its decoded body, its weight)
 Waiting = tuple[int, int, Any, int]
 
 
@@ -107,7 +107,7 @@ class Pipeline:
         return bool(self._pending) and not isinstance(self._pending[0], Run)
 
     def take_in(self, xid: int, op: int, body: Any) -> None:
-        """Answer a request that needs no outcome, now or behind the runs that are under way."""
+        """Answer a request that needs no outcome, now or after the runs that are under way."""
         if self._pending:
             self._connection.count(1)
             units = weight(op, body, self._host.replica.machine.tree)
@@ -166,7 +166,7 @@ class Pipeline:
             self._connection.finish()
 
     def _rearm(self, xid: int, request: SetWatches | None) -> None:
-        """Arm what a client had armed; None stands for more than any connection may have."""
+        """Arm what a client had armed; None means more than any connection may have."""
         watches = watches_of(request) if request is not None else sys.maxsize
         if not self._connection.may_watch(watches, 0) or request is None:
             # Client libraries do not look at the code of this reply: watches would be lost silently.
@@ -204,11 +204,11 @@ class Pipeline:
     # -- outcomes --
 
     def deliver(self, outcome: RunOutcome) -> None:
-        """Take the outcome of the oldest run: queue its events, its replies, and what waited behind it."""
+        """Take the outcome of the oldest run: queue its events, its replies, and what waited for it."""
         host, connection = self._host, self._connection
         pending = self._pending
         if not pending:
-            # This connection is gone or was given up; whoever watches still hears of what it did.
+            # This connection is gone or was given up; its watchers still hear of what it did.
             for result in outcome.results:
                 if result.events is not None:
                     host.fire(result.zxid, result.events)
@@ -261,7 +261,7 @@ class Pipeline:
             now_ms = host.now_ms()
             until_ms = until_ms or now_ms + TURN_MS_MAX
             if now_ms >= until_ms or self._stream.out_bytes >= TURN_BYTES_MAX:
-                if not any(isinstance(behind, Run) for behind in pending):
+                if not any(isinstance(later, Run) for later in pending):
                     # No outcome can come before: nothing is read, and so nothing handed to the log.
                     self._stream.stalled = True
                     self._stream.update_reading()

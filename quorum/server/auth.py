@@ -1,4 +1,4 @@
-"""Who a client proves to be with an auth packet.
+"""Which identities a client proves with an auth packet.
 
 Decides which schemes are served (digest, with the super user, and ip) and what a proof is worth. The
 identities belong to the connection, not to the session. Keeps no state and no password.

@@ -1,7 +1,7 @@
 """A client connection as all others see it: whose it is, where in its life, and what it has counted.
 
 It has the bytes (stream.py) and a reader, which takes them apart: first the handshake (greeting.py), then the
-answer to a word (speaking.py) or the requests (connection.py), whose pipeline (answering.py) keeps their
+answer to a word (speaking.py) or the requests (requests.py), whose pipeline (answering.py) keeps their
 order.
 `MOVES` of phases.py says which phase follows which. Soft state only.
 """
@@ -57,7 +57,7 @@ class Host(StreamHost, Protocol):
         """Let a connection read on once a leader is heard."""
 
     def fire(self, zxid: int, events: list[Event]) -> None:
-        """Queue the events of a transaction to all who watch, and act on its session notices."""
+        """Queue the events of a transaction to all watchers, and act on its session notices."""
 
     def opened(self, connection: ClientConnection) -> bool:
         """Register a connection; false if its address has too many."""
@@ -101,7 +101,7 @@ class ClientConnection:
         #: when it was last heard
         self.last_read_ms = 0.0
         self.requests_received = 0
-        #: requests that wait for an outcome, or behind one; bounded by outstanding_requests_max
+        #: requests that wait for an outcome, their own or an earlier one; bounded by outstanding_requests_max
         self.outstanding = 0
         #: (xid, operation, header zxid) of the last request that was answered; None: there was none
         self.last_request: tuple[int, int, int] | None = None
@@ -167,7 +167,7 @@ class ClientConnection:
         self._host.counters.requests_received += requests
 
     def reset_counts(self) -> None:
-        """Begin to count again what is told about this connection."""
+        """Begin to count again what the words say about this connection."""
         self.requests_received = self.stream.packets_sent = 0
         self.waits = Waits()
 

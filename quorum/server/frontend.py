@@ -1,17 +1,17 @@
 """All client connections of a node, joined with the replica below: outcomes and events to connections,
 turns, time limits.
 
-Decides who hears of an applied transaction, which connection serves a session, and when a connection must
-end because nothing can be promised to it any more. Knows no frames (connections do) and no log (the replica
-does). Soft state only.
+Decides which clients hear of an applied transaction, which connection serves a session, and when a connection
+must end because nothing can be promised to it any more. Knows no frames (connections do) and no log (the
+replica does). Soft state only.
 
 Order contract: the replica hands over outcomes in the order of the log, one run at a time. Within one result
-events are queued first, in transaction order, to all who watch; then the reply. `end_of_turn` then writes
+events are queued first, in transaction order, to all watchers; then the reply. `end_of_turn` then writes
 everything queued.
 
 A session that this node's client believes in must not expire elsewhere unseen. Once no leader was heard for a
 third of its timeout, or for contact_loss_ms_max, its requests wait unanswered until one is; after a third of
-its timeout, or four times contact_loss_ms_max, the connection ends. A pause of this process is no silence of
+its timeout, or four times contact_loss_ms_max, the connection ends. A pause of this process is not silence of
 the leader: after one, what has arrived is read first, and a connection ends only after twice that, when its
 session may be over (contact.py). Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions
 and watches", "Reads".
@@ -71,7 +71,7 @@ class Frontend:
             options: limits.
             now_ms: a clock that never goes back, in milliseconds.
             call_soon: runs a function in a later turn of the event loop.
-            run_in_thread: runs a function beside the loop, then another one in it with its result or error.
+            run_in_thread: runs a function in a thread, then another one in it with its result or error.
         """
         self.options = options
         self.now_ms = now_ms
@@ -88,7 +88,7 @@ class Frontend:
         self._awaiting: dict[ClientConnection, None] = {}
         #: size of the data directory when it was last asked for
         self.data_dir_bytes = 0
-        #: who waits until it is measured
+        #: the answers that wait until it is measured
         self._awaiting_size: list[Callable[[], None]] = []
         self._run_in_thread = run_in_thread
         #: {connection without a session, or that is to close: when it has had its time}, in that order
@@ -142,8 +142,8 @@ class Frontend:
     def installed(self) -> None:
         """The state was replaced: what fired in between is unknown, so clients must come back and ask.
 
-        Nothing is answered any more: a reply would show a zxid behind events that were never told, and the
-        client would not ask for those when it comes back.
+        Nothing is answered any more: a reply would show a later zxid than events that were never sent, and
+        the client would not ask for those when it comes back.
         """
         for connection in self.connections:
             connection.reader.forget()
@@ -184,9 +184,9 @@ class Frontend:
         self.replica.sessions.touch(connection.session_id)
 
     def fire(self, zxid: int, events: list[Event]) -> None:
-        """Queue the events of a transaction to all who watch, and act on its session notices.
+        """Queue the events of a transaction to all watchers, and act on its session notices.
 
-        Whoever must not read the node is told nothing; a one-shot watch is used up all the same.
+        A watcher that must not read the node gets none; its one-shot watch is used up all the same.
         """
         trigger = self.replica.watches.trigger
         for event in events:
@@ -277,7 +277,7 @@ class Frontend:
         speak(words.answer(word, self))
 
     def _measured(self, size: int | None, error: BaseException | None) -> None:
-        """Answer all who asked while the data directory was measured."""
+        """Answer all that asked while the data directory was measured."""
         if size is None:
             log.warning("could not measure the data directory %s: %s", self.options.data_dir, error)
         self.data_dir_bytes = UNKNOWN_BYTES if size is None else size

@@ -2,7 +2,7 @@
 
 Decides between a four-letter word and a handshake, hands a handshake to the log and acts on its outcome. A
 connection that may only read is open at once: its session is this node's own affair (handshake.py). What
-comes behind the handshake is read by connection.py. Soft state only.
+follows the handshake is read by requests.py. Soft state only.
 
 Source: docs/guarantees.md, "Sessions and watches".
 """
@@ -15,7 +15,6 @@ from typing import Any, Final
 from quorum.core.codes import OK, OP_CREATE_SESSION, SESSION_EXPIRED
 from quorum.core.results import RunOutcome
 from quorum.server.client import ClientConnection, Host
-from quorum.server.connection import Requests
 from quorum.server.handshake import (
     Drop,
     ReadOnly,
@@ -26,6 +25,7 @@ from quorum.server.handshake import (
     password_of,
 )
 from quorum.server.phases import Move, Phase
+from quorum.server.requests import Requests
 from quorum.server.speaking import Speech
 from quorum.wire.errors import WireError
 from quorum.wire.jute import INT
@@ -75,7 +75,7 @@ class Greeting:
                 connection.malformed(error)
                 return
             connection.count(1)
-            # What comes behind it is read in a turn of its own, once there is a session.
+            # What follows is read in a turn of its own, once there is a session.
             connection.stream.stall(data, 4 + length)
             self._judge(request)
 

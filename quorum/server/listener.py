@@ -2,7 +2,7 @@
 
 Accepts connections and hands each to the front end, as long as there is room for it: `connections_max` keeps
 files free for the journal and the peers, and where the system has none left all the same, clients are shed
-(shedding.py). The socket is bound by whoever starts the node, so that free ports can be found without a race.
+(shedding.py). The socket is bound before the node starts, so that free ports can be found without a race.
 Soft state only.
 """
 

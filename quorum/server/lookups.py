@@ -1,4 +1,4 @@
-"""Answers to what only looks or watches, beside the four reads of reads.py.
+"""Answers to what only looks or watches, apart from the four reads of reads.py.
 
 getACL, getEphemerals, getAllChildrenNumber, whoAmI and multiRead read the state as it is now; addWatch,
 checkWatches and removeWatches concern the watches of the connection that asks, whether their path exists or

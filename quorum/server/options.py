@@ -35,7 +35,7 @@ class ServerOptions:
         SIGSTOP.
         read_only_mode: whether a node without a quorum serves reads to clients that allow it.
         four_letter_words: the words that are answered. node_id, client_port, tick_ms,
-        data_dir: only shown. super_digest: who the super user is, "" for nobody.
+        data_dir: only shown. super_digest: the super user, "" for nobody.
     """
 
     frame_bytes_max: int = 0xFFFFF

@@ -89,7 +89,7 @@ def begin_change(
 
 
 def _lagged(error: QuorateError, request: Reconfig) -> bool:
-    """Tell whether the leader refused because this node had other members: who asks again is not refused."""
+    """Tell whether the leader refused because this node had other members; another try may succeed."""
     any_version = request.config_version == ANY_VERSION
     return isinstance(error, UnknownMemberError) or (
         any_version and isinstance(error, StaleConfigurationError)

@@ -1,6 +1,6 @@
-"""What all clients of a node may hold together, and who goes when it is too much.
+"""What all clients of a node may hold together, and which of them goes when it is too much.
 
-Bounds of the whole node, beside those of a connection: bytes received and not taken apart yet, bytes that
+Bounds of the whole node, on top of those of a connection: bytes received and not taken apart yet, bytes that
 nobody reads (quorum/platform/budgets.py), bytes of watches, and connections. The fattest connection goes when
 a budget of bytes is exceeded. When the system has no file left, those go that are idle the longest, first
 those without a session. Decides nothing about requests. Soft state only.
@@ -83,7 +83,7 @@ class ClientShedder(Budgets[Sheddable]):
     # -- connections --
 
     def has_room(self, coming: int) -> bool:
-        """Tell whether one more connection may be accepted beside so many that are coming."""
+        """Tell whether one more connection may be accepted when so many are coming already."""
         return self._room.is_left(len(self._connections) + coming)
 
     def no_files(self) -> None:
@@ -93,7 +93,7 @@ class ClientShedder(Budgets[Sheddable]):
             connection.stream.drop()
 
     def _idlest(self, count: int) -> list[Client]:
-        """Return who says least: who has no session, the oldest first, then who was silent the longest."""
+        """Return the idlest: those without a session, the oldest first, then those silent the longest."""
 
         def idleness(connection: Client) -> tuple[bool, float]:
             return connection.session_id != 0, connection.last_read_ms

@@ -66,7 +66,7 @@ class Speech:
             written.append(piece.encode())
             size += len(written[-1])
             if size >= SLICE_BYTES_MAX or host.now_ms() >= until_ms:
-                # Whoever reads may take longer than a connection that is closed without a word.
+                # A peer that reads may take longer than a connection that is closed without a word.
                 host.expect(connection)
                 host.turn.speak_soon(connection, self.speak)
                 break

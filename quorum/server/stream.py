@@ -277,7 +277,7 @@ class ClientStream(asyncio.Protocol):
         return data
 
     def end_change(self) -> None:
-        """Put what waited for a change of members before what came behind it, to be taken by `take_kept`."""
+        """Put what waited for a change of members before what came after it, to be taken by `take_kept`."""
         self._received[:0] = self.behind
         self.behind.clear()
         self._note_received()

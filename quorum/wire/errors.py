@@ -1,7 +1,7 @@
 """The one error of the codec: bytes that do not follow ZooKeeper's records.
 
 It names the field, what stood there and what was allowed, so that one log line tells why a connection was
-closed. Whoever reads the bytes decides what follows; the codec only refuses. Source: jute's
+closed. The reader of the bytes decides what follows; the codec only refuses. Source: jute's
 BinaryInputArchive (ZooKeeper 3.9).
 """
 

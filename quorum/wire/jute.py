@@ -2,7 +2,7 @@
 
 Knows no record, but how long a path may be. A null buffer is None; a null string is refused, because nothing
 that takes one can do without. Bytes that are not UTF-8 become U+FFFD, as in Java, which no path may contain.
-What stands behind a record is ignored, as ZooKeeper does. Source: BinaryInputArchive, BinaryOutputArchive
+What follows a record is ignored, as ZooKeeper does. Source: BinaryInputArchive, BinaryOutputArchive
 (ZooKeeper 3.9).
 """
 
@@ -23,7 +23,7 @@ LONG: Final = Struct(">q")
 BOOLEAN: Final = Struct(">?")
 STAT: Final = Struct(">qqqqiiiqiiq")
 STAT_BYTES: Final = 68
-#: What stands before each operation of a multi, and behind the last one.
+#: What precedes each operation of a multi, and follows the last one.
 MULTI_HEADER: Final = Struct(">i?i")
 MULTI_END: Final = MULTI_HEADER.pack(-1, True, -1)
 
@@ -61,7 +61,7 @@ class JuteReader:
         Args:
             buffer: holds the frame.
             start: first byte of the record.
-            end: first byte behind the frame.
+            end: first byte after the frame.
             record: name for errors.
         """
         self._buffer = buffer
@@ -166,7 +166,7 @@ class JuteReader:
         return self.acl_entries(field, self.count(field, 12))
 
     def acl_entries(self, field: str, count: int) -> Acl:
-        """Read the entries of an access list behind their count."""
+        """Read the entries of an access list after their count."""
         entries: Acl = []
         for _ in range(count):
             permissions = self.int32(f"{field}.perms")

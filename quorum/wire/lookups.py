@@ -1,4 +1,4 @@
-"""Requests that only look or watch, beside the four reads of requests.py: getACL, getEphemerals,
+"""Requests that only look or watch, apart from the four reads of requests.py: getACL, getEphemerals,
 getAllChildrenNumber, whoAmI, multiRead, addWatch, checkWatches, removeWatches.
 
 The server decodes them, the client encodes them; none changes a node. Decoders take the whole received chunk
@@ -44,13 +44,13 @@ def decode_looked_at(buffer: Buffer, start: int, end: int) -> str:
 
 
 def decode_prefix(buffer: Buffer, start: int, end: int) -> str:
-    """Decode the body of getEphemerals; null stands for all of them, as an empty prefix does."""
+    """Decode the body of getEphemerals; null means all of them, as an empty prefix does."""
     return JuteReader(buffer, start, end, "getEphemerals").path_or_null("prefixPath") or ""
 
 
 def decode_watch_request(buffer: Buffer, start: int, end: int) -> WatchRequest:
     """Decode the body of addWatch, checkWatches or removeWatches; a null path, where nothing can be watched,
-    stands for an empty one."""
+    is read as an empty one."""
     reader = JuteReader(buffer, start, end, "watch request")
     return WatchRequest(reader.path_or_null("path") or "", reader.int32("type"))
 
@@ -59,8 +59,8 @@ def decode_multi_read(buffer: Buffer, start: int, end: int) -> list[tuple[int, s
     """Decode the body of multiRead.
 
     Returns:
-        (getData or getChildren, path) in order, or None if anything else stands in it. The watches that such
-        a read may ask for are never armed, as in ZooKeeper. What comes behind one read more than
+        (getData or getChildren, path) in order, or None if it holds anything else. The watches that such
+        a read may ask for are never armed, as in ZooKeeper. What follows one read more than
         MULTI_READ_READS_MAX is not looked at: the request is refused then.
     """
     reader = JuteReader(buffer, start, end, "multiRead")

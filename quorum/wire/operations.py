@@ -34,7 +34,7 @@ _read_multi_header: Final = MULTI_HEADER.unpack_from
 MULTI_ITEMS_MAX: Final = 10_000
 #: for how many an entry "auth" counts: it is replaced by what the client has proven
 AUTH_ITEMS: Final = 32
-#: what waits for its answer while a write behind it goes to the log weighs so much at most
+#: what waits for its answer while a later write goes to the log weighs so much at most
 AHEAD_MAX: Final = 256
 
 
@@ -59,9 +59,9 @@ class Operation(NamedTuple):
     Attributes:
         treatment: what a server does with it.
         short_name: what ZooKeeper calls it where there is little room.
-        decode: takes the buffer, the first byte behind the request header and the first byte behind the
+        decode: takes the buffer, the first byte after the request header and the first byte after the
             frame, some of them a limit as well. Returns the body; of a write the command, and the first byte
-            behind its record. None: it has no body, or is not decoded.
+            after its record. None: it has no body, or is not decoded.
         weight: units of AHEAD_MAX; what lists or counts may take far longer than to read a node.
         in_multi: whether it can stand in a multi.
         has_acl: whether its command may hold access lists.
@@ -178,8 +178,8 @@ def decode_command(op: int, buffer: Buffer, start: int, end: int) -> Command:
     Args:
         op: a write, or closeSession.
         buffer: holds the frame.
-        start: first byte behind the request header.
-        end: first byte behind the frame.
+        start: first byte after the request header.
+        end: first byte after the frame.
     """
     if op == OP_CLOSE_SESSION:
         return [OP_CLOSE_SESSION]

@@ -1,7 +1,7 @@
 """Replies and watch events of ZooKeeper's client protocol: the server encodes them, the client decodes them.
 
 Encoders return whole frames, with their length; a Stat is the 68 packed bytes that the tree keeps. Decoders
-of bodies stand behind the reply header and return plain values. A reply with an error has a header and no
+of bodies begin after the reply header and return plain values. A reply with an error has a header and no
 body, but that of a multi.
 Source: zookeeper.jute, MultiResponse (ZooKeeper 3.9).
 """

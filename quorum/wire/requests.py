@@ -1,6 +1,6 @@
 """Requests of ZooKeeper's client protocol: the server decodes them, the client encodes them.
 
-A write is a *command*, the list that also stands in the replicated log: ``[op, argument, …]`` (create and
+A write is a *command*, the list that the replicated log holds too: ``[op, argument, …]`` (create and
 create2 and createContainer ``[op, path, data, acl, flags]``, createTTL the same and the TTL in milliseconds,
 setACL ``[7, path, acl, aversion]``, delete and check ``[op, path, version]``, setData ``[op, path, data,
 version]``, multi ``[14, [command, …]]``, sync ``[9, path]``, closeSession ``[-11]``); an access list of
@@ -44,7 +44,7 @@ Command = list[Any]
 
 #: Length, xid and operation: what every request begins with.
 REQUEST_HEAD: Final = Struct(">iii")
-#: xid and operation, without which a frame is no request.
+#: xid and operation, without which a frame is not a request.
 REQUEST_HEADER_BYTES: Final = 8
 #: A ConnectRequest without password and readOnly.
 CONNECT_BYTES_MIN: Final = 28
@@ -175,8 +175,8 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
 
     Args:
         buffer: holds the frame.
-        start: first byte behind the request header.
-        end: first byte behind the frame.
+        start: first byte after the request header.
+        end: first byte after the frame.
 
     Returns:
         Path and whether a watch is asked for (a plain pair: this is the read path).
@@ -216,7 +216,7 @@ decode_set_watches2: Final = _set_watches(
 
 
 def decode_set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    """Decode a setData: the command, and the first byte behind its record."""
+    """Decode a setData: the command, and the first byte after its record."""
     if end - start >= 12:
         length = _read_int(buffer, start)[0]
         path_end = start + 4 + length
@@ -289,21 +289,21 @@ _decode_creation: Final = _creation(_CREATE_TTL, "createTTL")
 
 
 def decode_create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    """Decode a createTTL: the command, and the first byte behind its record."""
+    """Decode a createTTL: the command, and the first byte after its record."""
     (_, *fields), position = _decode_creation(buffer, start, end)
     reader = JuteReader(buffer, position, end, "createTTL")
     return [_CREATE_TTL, *fields, reader.int64("ttl")], reader.position
 
 
 def decode_set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    """Decode a setACL: the command, and the first byte behind its record."""
+    """Decode a setACL: the command, and the first byte after its record."""
     reader = JuteReader(buffer, start, end, "setACL")
     path, acl = reader.path_or_null("path"), _acl(reader)
     return [_SET_ACL, path, None if acl == OPEN_ACL else acl, reader.int32("version")], reader.position
 
 
 def decode_sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    """Decode a sync: the command, and the first byte behind its record."""
+    """Decode a sync: the command, and the first byte after its record."""
     reader = JuteReader(buffer, start, end, "sync")
     return [_SYNC, reader.path_or_null("path")], reader.position
 

@@ -45,11 +45,11 @@ def read_control_plane(hosts: str, timeout_s: float) -> dict[str, Any] | None:
     admin = next(
         (each["admin"] for each in found["brokers"] if each["broker_id"] == found["controller_id"]), None
     )
-    told = _ask_controller(admin, timeout_s)
-    strangers = told.pop("strangers", {})
+    answer = _ask_controller(admin, timeout_s)
+    strangers = answer.pop("strangers", {})
     for each in found["brokers"]:
         each["stranger"] = strangers.get(str(each["broker_id"]), each["stranger"])
-    return {**found, **told}
+    return {**found, **answer}
 
 
 async def _read(hosts: str, timeout_s: float) -> dict[str, Any] | None:
@@ -102,8 +102,8 @@ def _ask_controller(admin: str | None, timeout_s: float) -> dict[str, Any]:
             "problem": None,
         }
     except (UnreachableError, ValueError, KeyError, TypeError) as error:
-        told = error.message if isinstance(error, UnreachableError) else "not a broker's status"
-        return {**unknown, "problem": f"the controller's port {admin} does not answer: {told}"}
+        reason = error.message if isinstance(error, UnreachableError) else "not a broker's status"
+        return {**unknown, "problem": f"the controller's port {admin} does not answer: {reason}"}
 
 
 def describe_control_plane(found: Mapping[str, Any]) -> list[str]:

@@ -35,8 +35,8 @@ FALLBACK = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, told in (("verify", "judge it as a start would"), ("dump", "print its records")):
-        action = actions.add_parser(name, help=told, allow_abbrev=False)
+    for name, what in (("verify", "judge it as a start would"), ("dump", "print its records")):
+        action = actions.add_parser(name, help=what, allow_abbrev=False)
         action.add_argument("data_dir", metavar="DATA_DIR", help="the node.data_dir of a node")
 
 

@@ -1,4 +1,4 @@
-"""`quorate members`: shows and changes who belongs to the cluster, through the admin port of any node."""
+"""`quorate members`: shows and changes the members of the cluster, through the admin port of any node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quorum.errors import UsageError, printable, shown
 
 HELP = "show, add, replace or remove members"
 DESCRIPTION = """\
-Show and change who belongs to the cluster. Any node may be asked; it answers once it has applied the change.
+Show and change the members of the cluster. Any node may be asked; it answers once it has applied the change.
 
 A new node is added first and then started with `quorate serve --join`, its [members] naming the present nodes
 and itself: it is a learner until it has caught
@@ -32,7 +32,7 @@ examples:
 """
 
 #: longer than the node's own deadline for the outcome, by default 5 s; where raft.forward_deadline_ms is
-#: longer still, the outcome may be told as unknown before the node knows it
+#: longer still, the outcome may be reported as unknown before the node knows it
 CHANGE_TIMEOUT_S = 30.0
 _ANSWER = {"members": list}
 _LOOK = "look at the members (`quorate members list`, of any node) before asking again"

@@ -134,8 +134,8 @@ def _where_lag_is_known(members: list[dict[str, Any]]) -> list[str]:
         return ["MATCH and LAG are known to a leader alone, and the asked node knows none"]
     # The address is that of the peer port; a node does not know the admin port of another one.
     host = printable(str(leader.get("address"))).rpartition(":")[0]
-    told = f"ask node {leader['node_id']} with --admin http://{host}:PORT, the listen.admin of its node.toml"
-    return [f"MATCH and LAG are known to the leader alone: {told}"]
+    ask = f"ask node {leader['node_id']} with --admin http://{host}:PORT, the listen.admin of its node.toml"
+    return [f"MATCH and LAG are known to the leader alone: {ask}"]
 
 
 def _lag(member: dict[str, Any], answer: dict[str, Any]) -> int | None:

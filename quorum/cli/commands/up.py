@@ -53,8 +53,8 @@ _PURPOSES = {"client": "ZooKeeper clients", "peer": "the nodes", "admin": "HTTP"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     for name, default in (("nodes", DEFAULT_NODES), ("brokers", DEFAULT_BROKERS)):
-        told = f"how many {name} (default: {default}, or as many as there are)"
-        parser.add_argument(f"--{name}", type=_number, metavar="N", help=told)
+        what = f"how many {name} (default: {default}, or as many as there are)"
+        parser.add_argument(f"--{name}", type=_number, metavar="N", help=what)
     parser.add_argument(
         "--data-dir",
         type=Path,
@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where everything is kept (default: ./data)",
     )
     for key, default in DEFAULT_PORTS.items():
-        told = f"first port for {_PURPOSES[key]} (default: {default}, or as before)"
-        parser.add_argument(f"--{key}-port", type=_number, metavar="PORT", help=told)
+        what = f"first port for {_PURPOSES[key]} (default: {default}, or as before)"
+        parser.add_argument(f"--{key}-port", type=_number, metavar="PORT", help=what)
     parser.add_argument("--detach", action="store_true", help="return when ready; `quorate down` stops it")
     # What a detached start runs.
     parser.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
@@ -164,7 +164,7 @@ def _detach(arguments: argparse.Namespace) -> int:
         if last != _how_to_stop(data_dir):
             return child.wait()
     except BaseException:
-        # Ctrl-C while it comes up: what was started must not stay behind
+        # Ctrl-C while it comes up: what was started must not stay
         child.terminate()
         child.wait()
         raise

@@ -34,7 +34,7 @@ from quorum.raft.journal.format import Install, OriginIncarnation, Record, Segme
 from quorum.raft.requests.payloads import PayloadFormatError, fields_of
 from quorum.raft.requests.requests import parse_request
 
-#: {opcode: (name, names of the fields behind the opcode)}
+#: {opcode: (name, names of the fields after the opcode)}
 _COMMANDS: Final[dict[object, tuple[str, tuple[str, ...]]]] = {
     OP_CREATE: ("create", ("path", "data", "acl", "flags")),
     OP_CREATE2: ("create2", ("path", "data", "acl", "flags")),

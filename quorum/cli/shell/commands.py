@@ -275,7 +275,7 @@ def _command(name: str, arguments: argparse.Namespace) -> Command:
 def _path(path: str) -> str:
     if not path.startswith("/"):
         raise UsageError(f"path {path!r} does not start with '/'", f"write /{path}")
-    # A trailing slash is what completion and habit leave behind; it never means another node.
+    # A trailing slash is what completion and habit leave; it never means another node.
     return path.rstrip("/") or "/"
 
 

@@ -36,7 +36,7 @@ def run(hosts: str, command: Sequence[str], as_json: bool = False, prove: Prove 
     Args:
         hosts: client ports of the quorum, "host:port,host:port".
         command: words of one command; empty for the interactive shell.
-        as_json: print results as JSON, as --json behind a command does.
+        as_json: print results as JSON, as --json after a command does.
         prove: proves something for every client before it is used.
 
     Returns:

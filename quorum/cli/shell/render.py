@@ -1,7 +1,7 @@
 """Results of the shell as text for people, or as JSON for programs, one object per line.
 
-Pure. Data that is no UTF-8 is shown as escapes in text and as base64 in JSON, so that nothing is lost
-silently. A text as it is may hold what acts on a terminal: whoever prints it there escapes that (engine);
+Pure. Data other than UTF-8 is shown as escapes in text and as base64 in JSON, so that nothing is lost
+silently. A text as it is may hold what acts on a terminal: the engine escapes that when it prints there;
 JSON never holds such characters.
 """
 

@@ -31,7 +31,7 @@ from quorum.core.transaction import TreeTransaction
 from quorum.core.tree import Directory, Node
 from quorum.core.watches import WatchCause, WatchTable
 from quorum.server.answering import Pipeline
-from quorum.server.connection import Requests
+from quorum.server.requests import Requests
 
 #: bytes of a Stat before cversion, and before ephemeralOwner
 _BEFORE_CVERSION: Final = 36

@@ -11,7 +11,7 @@ from quorum.core.results import RunOutcome
 from quorum.core.transaction import TreeTransaction
 from quorum.server.answering import Pipeline
 from quorum.server.client import ClientConnection
-from quorum.server.connection import Requests
+from quorum.server.requests import Requests
 from quorum.wire.jute import INT, JuteReader
 from quorum.wire.operations import OPERATIONS
 from tests.fuzz.applying import ApplyTarget

@@ -22,7 +22,7 @@ from quorum.errors import (
     UnknownMemberError,
 )
 from quorum.server.auth import IDENTITIES_BYTES_MAX, IDENTITIES_MAX, authenticate
-from quorum.server.connection import BEHIND_CHANGE_BYTES_MAX
+from quorum.server.requests import BEHIND_CHANGE_BYTES_MAX
 from quorum.wire.jute import unpack_stat
 from quorum.wire.protocol import XID_PING, OpCode
 from quorum.wire.replies import REPLY_HEADER_BYTES, decode_data

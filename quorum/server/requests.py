@@ -1,7 +1,7 @@
 """The requests of one client connection: bytes in, runs of commands, reads and refusals out.
 
 The pipeline (answering.py) tells in which order their replies leave. What a command results in, which watches
-fire and who else is connected is the host's. Soft state only.
+fire and which others are connected is the host's. Soft state only.
 
 Only pings do not wait for a change of members, which may take seconds: clients match their replies by the xid
 alone, before those of requests (ClientCnxn.SendThread.readResponse of ZooKeeper,
@@ -45,7 +45,7 @@ _unpack_head: Final = REQUEST_HEAD.unpack_from
 _unpack_int: Final = INT.unpack_from
 _unpack_xid_op: Final = Struct(">ii").unpack_from
 _HEAD_BYTES: Final = REQUEST_HEAD.size
-#: bytes of requests behind a change of members above which the peer is not read, and so its pings neither
+#: bytes of requests after a change of members above which the peer is not read, and so its pings neither
 BEHIND_CHANGE_BYTES_MAX: Final = 1024 * 1024
 
 _PING: Final = int(OpCode.PING)
@@ -158,7 +158,7 @@ class Requests:
         while end - position >= 4:
             length = _unpack_int(data, position)[0]
             if not REQUEST_HEADER_BYTES <= length <= length_max:
-                # Its turn to be refused comes behind the change.
+                # Its turn to be refused comes after the change.
                 self._stream.stalled = True
                 break
             needed = 4 + length
@@ -176,7 +176,7 @@ class Requests:
         self._stream.keep(data, position, needed)
 
     def _receive_other(self, xid: int, op: int, data: bytes, start: int, after: int) -> None:
-        """Take a request that is no plain write."""
+        """Take a request other than a plain write."""
         connection = self._connection
         try:
             body: Any = None
@@ -211,7 +211,7 @@ class Requests:
     def _receive_undecodable(self, xid: int, op: int, error: WireError) -> None:
         """Refuse a whole frame whose body means nothing, in its turn; the length tells where the next begins.
 
-        Only credentials end the connection, as in ZooKeeper: what comes behind them may rely on them.
+        Only credentials end the connection, as in ZooKeeper: what follows may rely on them.
         """
         if op == _AUTH:
             self._connection.malformed(error)
@@ -253,7 +253,7 @@ class Requests:
         return True
 
     def _authenticate(self, scheme: str, credentials: bytes) -> int:
-        """Note what a client proves; it counts for what comes behind it. Returns the code of the answer."""
+        """Note what a client proves; it counts for what follows. Returns the code of the answer."""
         connection, super_digest = self._connection, self._host.options.super_digest
         connection.identities, err = authenticate(connection.identities, scheme, credentials, super_digest)
         if err != OK:
