@@ -78,7 +78,7 @@ class Commit:
         self._files = tuple(files)
 
     async def run(self) -> None:
-        """Commit the batch, or finish what another driver began of it; returns when every row is there once."""
+        """Commit the batch, or finish what another driver began; returns when every row is there once."""
         for _ in range(ROUNDS_MAX):
             state, version = await self._ledger.read()
             step = decide(state, self._query_id, self._run_id, self._batch_id)

@@ -86,7 +86,7 @@ class Cluster:
         return self.at_times(dict.fromkeys(partitions, EARLIEST))
 
     def at_times(self, times: Mapping[Partition, int]) -> dict[Partition, SeenOffset]:
-        """Return the first record of each log that is not older than a time in ms; offset -1: there is none."""
+        """Return the first record of each log not older than a time in ms; offset -1: there is none."""
         return self._answer(lambda: self._list_offsets(times)) if times else {}
 
     def _list_offsets(self, times: Mapping[Partition, int]) -> dict[Partition, SeenOffset]:
