@@ -59,11 +59,7 @@ class CommittedOffset(NamedTuple):
 
 
 def read_listings(response: Any) -> list[GroupListing]:
-    """Return the content of a ListGroups response.
-
-    Raises:
-        BrokerRequestError: the broker refuses.
-    """
+    """Return the content of a ListGroups response."""
     if response.error_code:
         raise BrokerRequestError("the groups", response.error_code)
     return [
@@ -78,11 +74,7 @@ def read_listings(response: Any) -> list[GroupListing]:
 
 
 def read_description(group: Any) -> GroupDescription:
-    """Return one group of a DescribeGroups response; one that does not exist is "Dead".
-
-    Raises:
-        BrokerRequestError: the broker refuses.
-    """
+    """Return one group of a DescribeGroups response; one that does not exist is "Dead"."""
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return GroupDescription(group.group_id, "Dead", "", (), None)
     if group.error_code:
@@ -104,11 +96,7 @@ def read_description(group: Any) -> GroupDescription:
 
 
 def read_assigned_by_coordinator(group: Any) -> GroupDescription:
-    """Return one group of a ConsumerGroupDescribe response.
-
-    Raises:
-        BrokerRequestError: the broker refuses, or the members assign among themselves (GROUP_ID_NOT_FOUND).
-    """
+    """Return one group of a ConsumerGroupDescribe response; GROUP_ID_NOT_FOUND: its members assign."""
     if group.error_code:
         raise BrokerRequestError(f"group {group.group_id}", group.error_code, group.error_message)
     members = tuple(
@@ -131,11 +119,7 @@ def read_assigned_by_coordinator(group: Any) -> GroupDescription:
 
 
 def read_fetched(response: Any) -> dict[PartitionKey, CommittedOffset]:
-    """Return the committed offsets of an OffsetFetch response; a partition without one is left out.
-
-    Raises:
-        BrokerRequestError: the broker refuses.
-    """
+    """Return the committed offsets of an OffsetFetch response; a partition without one is left out."""
     found: dict[PartitionKey, CommittedOffset] = {}
     for group in response.groups:
         if group.error_code:
@@ -170,11 +154,7 @@ def commit_values(group_id: str, offsets: Mapping[PartitionKey, int]) -> Values:
 
 
 def check_committed(group_id: str, response: Any) -> None:
-    """Return if every offset was committed.
-
-    Raises:
-        BrokerRequestError: of the first that was not.
-    """
+    """Return if every offset was committed."""
     for topic in response.topics:
         for each in topic.partitions:
             if each.error_code:

@@ -65,11 +65,7 @@ class Link:
         self._served = served
 
     def version(self, api_key: ApiKey, *, at_least: int = 0, at_most: int = _VERSION_MAX) -> int:
-        """Return the version in which a request is sent.
-
-        Raises:
-            UnsupportedByBrokerError: there is none.
-        """
+        """Return the version in which a request is sent."""
         oldest, newest = SPOKEN[api_key]
         oldest, newest = max(oldest, at_least), min(newest, at_most)
         if api_key not in self._served:
@@ -104,11 +100,6 @@ class Link:
             timeout_ms: after that the connection ends.
             at_least: the oldest version that will do.
             at_most: the newest version that will do.
-
-        Raises:
-            UnsupportedByBrokerError: no version fits both sides; nothing was sent.
-            BrokerUnreachableError: it was not sent.
-            BrokerConnectionLostError: it was sent and not answered (indefinite).
         """
         version = self.version(api_key, at_least=at_least, at_most=at_most)
         body = b"".join(values) if isinstance(values, list) else encode_request(api_key, version, values)
@@ -127,11 +118,7 @@ class Links:
         self._opening: dict[Address, asyncio.Lock] = {}
 
     async def get(self, address: Address, *, timeout_ms: int) -> Link:
-        """Return the connection to an address; opens it if there is none.
-
-        Raises:
-            BrokerUnreachableError: nobody answers there; nothing was sent.
-        """
+        """Return the connection to an address; opens it if there is none."""
         async with self._opening.setdefault(address, asyncio.Lock()):
             link = self._links.get(address)
             if link is None or link.connection.closed:

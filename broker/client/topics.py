@@ -90,11 +90,7 @@ def alter_values(
 
 
 def read_configs(results: Iterable[Any]) -> dict[str, list[ConfigRow]]:
-    """Return the settings of each topic or broker.
-
-    Raises:
-        BrokerRequestError: of the first that has none.
-    """
+    """Return the settings of each topic or broker."""
     found: dict[str, list[ConfigRow]] = {}
     for result in results:
         if result.error_code:

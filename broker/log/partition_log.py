@@ -2,8 +2,9 @@
 
 A leader's append checks what a producer sent and gives it offsets; a follower's takes the leader's bytes
 as they are. Order: a batch is written, then noted in the indexes, the producers' state and the epochs,
-then answered; it is fsynced when its segment is closed or every 64 MiB, in another thread
-(broker/log/flushing.py). A log knows no high watermark: callers decide what may be read and truncated.
+then answered; it is fsynced when its segment is closed, every 64 MiB and as flush.messages and flush.ms
+say, in another thread (broker/log/flushing.py). A log knows no high watermark: callers decide what may be
+read and truncated.
 
 The event loop waits for no disk here: it asks `before_append` what an append must wait for, and waits for
 `settled` before and after it truncates.
@@ -199,15 +200,17 @@ class PartitionLog:
                 first, size = number, 0
             size += header.size
         self._write(headers[first:], buffers[first:], now_ms)
-        if self._active.size - self._unsaved.flushed_bytes > FLUSH_BYTES and not self._pending:
+        unflushed_bytes = self._active.size - self._unsaved.flushed_bytes
+        if self._flushes_after(0) or (unflushed_bytes > FLUSH_BYTES and not self._pending):
             self._flush()
 
     async def before_append(self, size_bytes: int, records_count: int) -> None:
         """Return when the next append may go; in that turn it may, later it may have to wait again.
 
         An append that begins another segment waits while FLUSHES_PENDING_MAX jobs of this log wait for the
-        disk, and every append waits until a truncation is durable. Whatever else happens meanwhile is for the
-        caller to look at. Raises nothing: the append itself says why it cannot go.
+        disk, one that flush.messages fsyncs waits for all of them, and every append waits until a truncation
+        is durable. Whatever else happens meanwhile is for the caller to look at. Raises nothing: the append
+        itself says why it cannot go.
         """
         while (ahead := self._flushes_ahead(size_bytes, records_count)) is not None:
             await finished(ahead)
@@ -219,10 +222,15 @@ class PartitionLog:
     def _flushes_ahead(self, size_bytes: int, records_count: int) -> Future[None] | None:
         """Return the job that an append has to wait for."""
         pending = self._pending.unfinished()
-        if not pending or self._cutting is not None:
+        if not pending or self._cutting is not None or self._flushes_after(records_count):
             return pending[-1] if pending else None
         rolls = self._is_full(self._active.size, size_bytes, self.log_end_offset + records_count - 1)
         return pending[0] if rolls and len(pending) >= FLUSHES_PENDING_MAX else None
+
+    def _flushes_after(self, records_count: int) -> bool:
+        """Whether so many more records are as many as flush.messages leaves without an fsync."""
+        unflushed = self.log_end_offset - self._unsaved.flushed_offset
+        return unflushed + records_count >= self._settings.flush_messages
 
     def _is_full(self, before_bytes: int, size_bytes: int, last_offset: int) -> bool:
         return before_bytes > 0 and (
@@ -251,11 +259,22 @@ class PartitionLog:
         self._pending.add(job.steps, closed.release_indexes, closed)
         self._segments.append(Segment.create(self._files, self.folder, base_offset))
         self._unsaved.flushed_bytes = 0
+        self._unsaved.flushed_offset = base_offset
+
+    def flush_by_age(self, now_ms: int) -> None:
+        """Begin to make durable what is not, every flush.ms; now_ms is of a clock that never goes back."""
+        if now_ms - self._unsaved.flushed_ms < self._settings.flush_ms:
+            return
+        self._pending.check()
+        if self._active.size > self._unsaved.flushed_bytes and not self._pending:
+            self._unsaved.flushed_ms = now_ms
+            self._flush()
 
     def _flush(self) -> None:
         """Make what the active segment has durable."""
         self._pending.add(self._unsaved.job(self._active, self._epochs).steps)
         self._unsaved.flushed_bytes = self._active.size
+        self._unsaved.flushed_offset = self.log_end_offset
 
     def settle_flushes(self) -> None:
         """Wait until what was begun is durable; raises LogStorageError."""
@@ -363,7 +382,7 @@ class PartitionLog:
             self._epochs.clear()
             self._producers.clear()
             recovers = False
-        self._unsaved.flushed_bytes = 0
+        self._unsaved.flushed_bytes = self._unsaved.flushed_offset = 0
         self._unsaved.is_anything = True
         epochs = self._epochs.to_bytes()
         self._cutting = CutJob(

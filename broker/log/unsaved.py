@@ -33,6 +33,10 @@ class Unsaved:
         self._unsynced = tuple(unsynced)
         #: bytes of the active segment that are durable or on their way
         self.flushed_bytes = 0
+        #: the offset behind the last record that is
+        self.flushed_offset = 0
+        #: when flush.ms last asked for it, by a clock that never goes back
+        self.flushed_ms = 0
         #: whether only memory has something
         has_records = any(segment.size for segment in segments)
         self.is_anything = has_records and not Path(self._snapshot_path(segments[-1])).exists()

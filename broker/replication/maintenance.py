@@ -1,4 +1,4 @@
-"""What happens by the clock: ISRs shrink, high watermarks are checkpointed, old segments go.
+"""What happens by the clock: ISRs shrink, logs are fsynced, high watermarks are checkpointed, segments go.
 
 Each is a task of its own, so that ISRs shrink also while the disk does not answer. The checkpoint names every
 log, also one that no request has named yet or that is not open (KAFKA-7235): a start knows by it which logs
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from broker.core.replica_inputs import LagTick
 from broker.datadir.directory import DISK_CHECK_S
@@ -24,6 +25,8 @@ from quorum.errors import NodeStoppedError, QuorateError
 from quorum.platform.pace import Pace
 from quorum.platform.wall_clock import CLOCK
 
+#: between two looks at which logs flush.ms has fsynced
+FLUSH_CHECK_MS: Final = 1000
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +52,7 @@ class Maintenance:
         await asyncio.gather(
             self._watch(),
             self._repeat(self.shrink_isrs, max(options.replica_lag_time_max_ms // 2, 1)),
+            self._repeat(self.flush_by_age, FLUSH_CHECK_MS),
             self._repeat(self._registry.write_high_watermarks, options.high_watermark_checkpoint_interval_ms),
             self._repeat(self.delete_expired, options.retention_check_interval_ms),
         )
@@ -86,6 +90,12 @@ class Maintenance:
         for replica in self._registry.replicas.values():
             if replica.leader is not None:
                 self._isr_writer.carry_out(replica, replica.step(tick))
+
+    async def flush_by_age(self) -> None:
+        """Begin the fsyncs that flush.ms asks for."""
+        now_ms = monotonic_ms()
+        for replica in self._registry.replicas.values():
+            replica.log.flush_by_age(now_ms)
 
     async def write_last_high_watermarks(self) -> None:
         """Checkpoint them at the end, unless the disk does not answer."""

@@ -124,7 +124,7 @@ class Channels:
 
         Args:
             model: what is owed is taken from it.
-            counters: of repeated requests, stale generations and partition errors.
+            counters: of repeated requests and stale generations.
             emit: takes effects, in order.
             by_queue: whether requests travel by the quorum, to those brokers that read their queues.
         """
@@ -187,7 +187,6 @@ class Channels:
             self._counters.stale_generations += 1
             self._end(channel, Level.INFO, f"no more requests, generation {channel.generation} of it is over")
         elif code == ErrorCode.NONE:
-            self._counters.partition_errors += len(answer.partition_errors)
             self._trace(channel.take(answer.partition_errors, now_ms))
         else:
             self._repeat(channel, f"it answered {code_name(code)}", now_ms)

@@ -61,8 +61,6 @@ class Counters:
     requests_repeated: int = 0
     #: Requests that a broker refused because they were for an earlier life of it (77).
     stale_generations: int = 0
-    #: Partitions for which a broker answered an error.
-    partition_errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,6 @@ def read_options(given: Mapping[str, str]) -> ChangelogOptions:
 
     Args:
         given: by name, whatever the case of its letters.
-
-    Raises:
-        OptionError: one is unknown, or its value cannot be taken.
     """
     values = {name.lower(): value for name, value in given.items()}
     known = {name.lower() for name in _NAMES}

@@ -58,15 +58,7 @@ class ZxidRange(InputPartition):
 
 
 def batch_partitions(options: ChangelogOptions) -> list[ZxidRange]:
-    """Return the tasks of a batch.
-
-    Raises:
-        OptionError: startingZxid or endingZxid is behind what was committed.
-        HistoryLostError: startingZxid is gone, and failOnDataLoss is set.
-        TreeLostError: the tree before it is wanted, and gone.
-        InputError: nothing is retained to begin with.
-        UnreachableError: no node answers.
-    """
+    """Return the tasks of a batch."""
     client = ChangelogClient(options.nodes, options.token)
     extent = client.extent()
     last = options.ending_zxid
@@ -89,9 +81,6 @@ def starting_point(options: ChangelogOptions, client: ChangelogClient, extent: E
         options: of the query.
         client: to find a transaction with.
         extent: what is retained.
-
-    Raises:
-        OptionError, HistoryLostError, InputError, UnreachableError: as `batch_partitions`.
     """
     first = options.starting_zxid
     if first is None and not options.bootstrap:
@@ -137,13 +126,7 @@ def split(from_zxid: int, to_zxid: int, *, bootstrap: bool) -> list[ZxidRange]:
 
 
 def check_start(options: ChangelogOptions, client: ChangelogClient, start: StartPoint) -> None:
-    """See that a batch can still be read, before tasks fail at it again and again.
-
-    Raises:
-        HistoryLostError: its first transaction is gone, and failOnDataLoss is set.
-        TreeLostError: the tree that it begins with is gone.
-        UnreachableError: no node has it in time.
-    """
+    """See that a batch can still be read, before tasks fail at it again and again."""
     if start.bootstrap:
         client.record_of_tree(start.from_zxid - 1)
     elif options.fail_on_data_loss:
@@ -151,13 +134,7 @@ def check_start(options: ChangelogOptions, client: ChangelogClient, start: Start
 
 
 def read_range(options: ChangelogOptions, part: ZxidRange) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one task.
-
-    Raises:
-        HistoryLostError: transactions are gone, and failOnDataLoss is set.
-        TreeLostError: the tree is gone.
-        UnreachableError: no node gave it in time.
-    """
+    """Read the rows of one task."""
     client = ChangelogClient(options.nodes, options.token, first=part.number)
     if part.bootstrap:
         as_of_zxid = part.from_zxid - 1

@@ -142,12 +142,7 @@ class ChangelogClient:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def extent(self) -> Extent:
-        """Return what is retained by any node that can be reached.
-
-        Raises:
-            UnreachableError: none can.
-            InputError: one refuses.
-        """
+        """Return what is retained by any node that can be reached."""
         found: list[Extent] = []
         reasons: list[str] = []
         for node in self._nodes:
@@ -167,9 +162,6 @@ class ChangelogClient:
 
         Args:
             patience_s: how long nodes may be out of reach, all of them.
-
-        Raises:
-            UnreachableError, InputError: as `extent`.
         """
         deadline = time.monotonic() + patience_s
         while True:
@@ -181,13 +173,7 @@ class ChangelogClient:
             time.sleep(PAUSE_S)
 
     def page(self, from_zxid: int, bytes_max: int = PAGE_BYTES_MAX) -> Page:
-        """Return the next records from a zxid on, at least one: waits until a node has it.
-
-        Raises:
-            HistoryLostError: every node has dropped it.
-            UnreachableError: no node gave it in time.
-            InputError: a node refuses.
-        """
+        """Return the next records from a zxid on, at least one: waits until a node has it."""
         query = f"/v1/changelog?from_zxid={from_zxid}&bytes_max={bytes_max}"
         body = self._from_any(query, from_zxid).body
         unpacker = msgpack.Unpacker(raw=False, max_buffer_size=ANSWER_BYTES_MAX)
@@ -206,12 +192,7 @@ class ChangelogClient:
             raise TreeLostError(as_of_zxid, error.first_zxid) from error
 
     def tree(self, as_of_zxid: int) -> Iterator[Record]:
-        """Read all znodes as they were behind a transaction, in the order of their paths.
-
-        Raises:
-            TreeLostError: no node has that tree any more.
-            UnreachableError, InputError: as `page`.
-        """
+        """Read all znodes as they were behind a transaction, in the order of their paths."""
         after: str | None = ""
         while after is not None:
             query = f"/v1/changelog/tree?as_of_zxid={as_of_zxid}&after={quote(after)}&limit={TREE_PAGE_NODES}"
@@ -251,12 +232,7 @@ class ChangelogClient:
             time.sleep(PAUSE_S)
 
     def _ask(self, node: tuple[str, int], path: str) -> ChangelogAnswer:
-        """Ask one node.
-
-        Raises:
-            UnreachableError: it did not answer, or cannot now.
-            InputError: it refuses, now and later.
-        """
+        """Ask one node."""
         connection = http.client.HTTPConnection(*node, timeout=CONNECT_TIMEOUT_S)
         try:
             connection.connect()
@@ -305,9 +281,6 @@ def read_records(
         from_zxid: the first.
         to_zxid: the last; it was committed before.
         fail_on_data_loss: whether a gap ends the read; else the read goes on behind it.
-
-    Raises:
-        HistoryLostError, UnreachableError, InputError: as `ChangelogClient.page`.
     """
     while from_zxid <= to_zxid:
         try:

@@ -44,11 +44,7 @@ class ChangelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ChangelogClient(self._options.nodes, self._options.token)
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark names it
-        """Return where a query without a checkpoint begins.
-
-        Raises:
-            OptionError, HistoryLostError: as `ranges.starting_point`.
-        """
+        """Return where a query without a checkpoint begins."""
         client = self._client()
         start = starting_point(self._options, client, client.extent())
         offset: Offset = {_ZXID: start.from_zxid - 1}
@@ -110,11 +106,7 @@ class ChangelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return None if self._last is None else {_ZXID: self._last}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the ranges of a micro-batch, and the tree before them if it begins with that.
-
-        Raises:
-            HistoryLostError, TreeLostError: as `ranges.check_start`.
-        """
+        """Return the ranges of a micro-batch, and the tree before them if it begins with that."""
         begin, last = StartPoint(_zxid_of(start) + 1, bootstrap=_BOOTSTRAP in start), _zxid_of(end)
         # Spark's first micro-batch may be empty.
         if begin.bootstrap or last >= begin.from_zxid:

@@ -61,9 +61,6 @@ def pair(lines: Iterable[Line]) -> list[Operation]:
 
     Args:
         lines: of any number of processes; those of one process in the order in which they were written.
-
-    Raises:
-        HistoryError: a completion without an invocation, or an unknown type.
     """
     open_ones: dict[tuple[str, str, str, str], list[Line]] = {}
     operations: list[Operation] = []
@@ -103,11 +100,7 @@ def _operation(invoked: Line, completed: Line | None) -> Operation:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Read a file of JSON lines.
-
-    Raises:
-        HistoryError: a line is not JSON, the last one included: what it said is lost.
-    """
+    """Read a file of JSON lines."""
     with path.open(encoding="utf-8") as file:
         for number, text in enumerate(file, 1):
             try:
@@ -122,9 +115,6 @@ def check_whole(run: Path, files: Iterable[str]) -> None:
     Args:
         run: its folder.
         files: below the folder.
-
-    Raises:
-        HistoryError: one is missing, or is cut.
     """
     for name in files:
         if not (run / name).exists():
@@ -139,11 +129,7 @@ def check_whole(run: Path, files: Iterable[str]) -> None:
 
 
 def read_history(folder: Path) -> list[Operation]:
-    """Read all processes of a run.
-
-    Raises:
-        HistoryError: a line is not JSON, or no history has it.
-    """
+    """Read all processes of a run."""
     return pair(line for path in sorted(folder.glob("*.jsonl")) for line in read_lines(path))
 
 

@@ -44,10 +44,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the job.
-
-    Raises:
-        UsageError: the extra is not installed, or an option cannot be taken.
-        InputError: what the job reads is damaged or gone.
-    """
+    """Run the job."""
     return run_job(arguments.chosen, arguments)

@@ -84,11 +84,7 @@ def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_output(arguments: argparse.Namespace) -> None:
-    """Refuse an output that cannot be made.
-
-    Raises:
-        OptionError: names the option.
-    """
+    """Refuse an output that cannot be made."""
     if arguments.out is not None and arguments.format == "table":
         raise OptionError("--out", str(arguments.out), "a table is printed", "add --format json|csv|parquet")
     if arguments.out is None and arguments.format == "parquet":
@@ -103,21 +99,13 @@ def check_output(arguments: argparse.Namespace) -> None:
 
 
 def check_changelog(arguments: argparse.Namespace) -> None:
-    """Refuse a part of the change log that ends before it begins.
-
-    Raises:
-        OptionError: names the option.
-    """
+    """Refuse a part of the change log that ends before it begins."""
     if type(arguments.begin) is type(arguments.end) is int and arguments.begin > arguments.end:
         raise OptionError("--from", arguments.begin, "is behind --until", "name a smaller zxid")
 
 
 def check_follow(arguments: argparse.Namespace) -> None:
-    """Refuse options that do not fit together with --follow.
-
-    Raises:
-        OptionError: names the option.
-    """
+    """Refuse options that do not fit together with --follow."""
     if arguments.follow and arguments.input is not None:
         raise OptionError(
             "--follow", True, "a recorded history does not grow", "leave out --input or --follow"
@@ -133,11 +121,7 @@ def check_follow(arguments: argparse.Namespace) -> None:
 
 
 def moment(text: str) -> Moment:
-    """Read a zxid (decimal or 0x…) or a time (ISO 8601, UTC unless it says otherwise).
-
-    Raises:
-        ArgumentTypeError: it is neither.
-    """
+    """Read a zxid (decimal or 0x…) or a time (ISO 8601, UTC unless it says otherwise)."""
     try:
         zxid = int(text, 0)
     except ValueError:

@@ -48,11 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse options that do not fit together.
-
-    Raises:
-        OptionError: names the option.
-    """
+    """Refuse options that do not fit together."""
     from pipeline.jobs.changes import check_source
 
     options.check_changelog(arguments)
@@ -67,11 +63,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def read(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
-    """Return operations of runs, or the change log.
-
-    Raises:
-        OptionError, InputError: as the two readers do.
-    """
+    """Return operations of runs, or the change log."""
     from pipeline.jobs.changes import read_changes
     from pipeline.jobs.histories import read_runs
 

@@ -45,12 +45,7 @@ def changes_schema() -> str:
 
 
 def check_source(arguments: argparse.Namespace) -> None:
-    """Refuse a history that cannot be had, before Spark is started.
-
-    Raises:
-        OptionError: --input does not exist, or --admin, --from or --until cannot be taken.
-        InputError: no node answers, one refuses, or none has the beginning any more.
-    """
+    """Refuse a history that cannot be had, before Spark is started."""
     from pipeline.changelog.options import read_options
     from pipeline.changelog.ranges import batch_partitions
     from pipeline.changelog.reading import ChangelogClient, HistoryLostError, TreeLostError
@@ -82,10 +77,6 @@ def read_changes(spark: SparkSession, arguments: argparse.Namespace) -> DataFram
     """Return the part of the history that the options name; Spark reads it once and keeps it.
 
     A job looks at its rows many times, and must see the same history each time.
-
-    Raises:
-        OptionError: --input does not exist.
-        InputError: it is damaged.
     """
     if arguments.input is not None:
         changes = read_recording(spark, arguments.input)
@@ -130,12 +121,7 @@ def within(changes: DataFrame, begin: Moment | None, end: Moment | None) -> Data
 
 
 def read_recording(spark: SparkSession, path: str) -> DataFrame:
-    """Read a recorded history: parquet where PATH is a directory or ends with .parquet, else JSON lines.
-
-    Raises:
-        OptionError: there is nothing at that path.
-        InputError: a line is not a record, or the columns are others.
-    """
+    """Read a recorded history: parquet where PATH is a directory or ends with .parquet, else JSON lines."""
     _check_exists(path)
     local = Path(path)
     if local.is_dir() or local.suffix == ".parquet":
@@ -196,11 +182,7 @@ def _read_lines(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _refuse_damage(records: DataFrame) -> None:
-    """Refuse a recording with a line that is not a record.
-
-    Raises:
-        InputError: names the file, the line and what stands there.
-    """
+    """Refuse a recording with a line that is not a record."""
     whole = (
         "record.damage is null and record.zxid is not null and record.ts is not null and "
         "record.changes is not null and forall(record.changes, c -> c.op is not null and c.path is not null "

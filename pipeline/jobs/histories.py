@@ -47,12 +47,7 @@ _REMEDY: Final = "repair the line, or judge the run without this file"
 
 
 def find_runs(folders: Sequence[Path]) -> dict[Path, Recorded]:
-    """Return {folder of a run: what was recorded}; a folder may be a run or hold runs.
-
-    Raises:
-        OptionError: there is no run, or there are too many.
-        InputError: run.json is damaged.
-    """
+    """Return {folder of a run: what was recorded}; a folder may be a run or hold runs."""
     runs: dict[Path, Recorded] = {}
     for folder in folders:
         found = [each.parent for each in (*folder.glob("run.json"), *folder.glob("*/run.json"))]
@@ -100,10 +95,6 @@ def read_runs(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
         completed_ns (null while the outcome is unknown), final. argument and result are JSON; a row of the
         final state has its line as `final`, and no operation. A run has one row without either, so that
         one that holds nothing is seen.
-
-    Raises:
-        OptionError: there is no run.
-        InputError: a file is damaged.
     """
     from pyspark.sql import functions as F
     from pyspark.storagelevel import StorageLevel
@@ -211,11 +202,7 @@ def _final(spark: SparkSession, path: Path | None) -> DataFrame:
 
 
 def refuse_damage(path: Path) -> None:
-    """Look for the first line that no history can have, as the pairing in Spark found one in this file.
-
-    Raises:
-        InputError: names file and line.
-    """
+    """Look for the first line that no history can have, as the pairing in Spark found one in this file."""
     is_open: Counter[tuple[str, ...]] = Counter()
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, text in enumerate(file, 1):

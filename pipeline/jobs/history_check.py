@@ -37,12 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
-    """Return operations and final states of the runs.
-
-    Raises:
-        OptionError: there is no run.
-        InputError: a file is damaged, or nobody judges a workload.
-    """
+    """Return operations and final states of the runs."""
     from pipeline.jobs.histories import find_runs, read_runs
 
     known = {part.workload for part in PARTS}

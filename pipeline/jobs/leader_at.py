@@ -116,11 +116,7 @@ def compute(changes: DataFrame, when: Moment | None = None) -> DataFrame:
 
 
 def answer(changes: DataFrame, arguments: argparse.Namespace) -> DataFrame:
-    """Return the rows that the options ask for.
-
-    Raises:
-        InputError: the partition did not exist then.
-    """
+    """Return the rows that the options ask for."""
     from pyspark.sql import functions as F
 
     when: Moment | None = arguments.time if arguments.time is not None else arguments.zxid

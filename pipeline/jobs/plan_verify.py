@@ -42,11 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse options that cannot be taken.
-
-    Raises:
-        OptionError: names the option.
-    """
+    """Refuse options that cannot be taken."""
     if not arguments.plan.is_file():
         raise OptionError("PLAN", str(arguments.plan), "is not a file", "name one of `quorate reassign plan`")
     if arguments.replicas_max is not None and arguments.replicas_max < 1:
@@ -60,9 +56,6 @@ def read_plan(spark: SparkSession, path: Path) -> DataFrame:
 
     Returns:
         topic, partition, replicas.
-
-    Raises:
-        InputError: it is not a plan.
     """
     from pyspark.sql import functions as F
 

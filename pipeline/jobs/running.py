@@ -37,11 +37,7 @@ _MODULES: Final = ("pyspark", "pyarrow", "pandas", "plotly", "confluent_kafka", 
 
 
 def require_extra() -> None:
-    """Refuse to run where what the pipeline needs is not installed.
-
-    Raises:
-        UsageError: names the command that installs it.
-    """
+    """Refuse to run where what the pipeline needs is not installed."""
     missing = [name for name in _MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'quorate[spark]'")
@@ -52,10 +48,6 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
 
     Returns:
         The exit code: 0 fine, 1 a finding.
-
-    Raises:
-        OptionError: options that cannot be taken, before Spark is started.
-        InputError: what it reads is damaged or gone.
     """
     require_extra()
     options.check_output(arguments)

@@ -78,14 +78,7 @@ class Commit:
         self._files = tuple(files)
 
     async def run(self) -> None:
-        """Commit the batch, or finish what another driver began of it; returns when every row is there once.
-
-        Raises:
-            SinkFencedError: a newer driver has the name.
-            SinkNameError: the batch does not follow the last one of the name.
-            StagedFileError: a file is gone or damaged.
-            QuorateError: as a broker or the quorum says; a new start goes on from here.
-        """
+        """Commit the batch, or finish what another driver began; returns when every row is there once."""
         for _ in range(ROUNDS_MAX):
             state, version = await self._ledger.read()
             step = decide(state, self._query_id, self._run_id, self._batch_id)
@@ -196,11 +189,7 @@ async def still_needed(ledger: Ledger, run_id: str) -> bool:
 
 
 async def quorum_hosts(brokers: BrokerClient, options: SinkOptions) -> str:
-    """Return the nodes of the quorum: as the option says, else as a broker does.
-
-    Raises:
-        OptionError: the brokers have none.
-    """
+    """Return the nodes of the quorum: as the option says, else as a broker does."""
     if options.hosts is not None:
         return options.hosts
     found = (await brokers.describe_broker_configs()).get("zookeeper.connect")

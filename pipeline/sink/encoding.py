@@ -86,12 +86,7 @@ class Encoder:
         self._open_bytes = 0
 
     def add(self, row: SinkRow) -> Iterator[Chunk]:
-        """Take a row; yields the chunks that it completes.
-
-        Raises:
-            RowError: the row has no topic, an impossible partition, or is too large.
-            OptionError: there is no such topic.
-        """
+        """Take a row; yields the chunks that it completes."""
         if row.topic is None:
             raise RowError("a row has no topic", "fill the column topic, or give the option topic")
         shape = self._shape_of(row.topic)

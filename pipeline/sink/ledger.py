@@ -68,12 +68,7 @@ class LedgerStep(Enum):
 
 
 def decide(state: SinkState | None, query_id: str, run_id: str, batch_id: int) -> LedgerStep:
-    """Return what the commit of a batch has to do.
-
-    Raises:
-        SinkFencedError: a newer driver has the name.
-        SinkNameError: the batch does not follow the last one.
-    """
+    """Return what the commit of a batch has to do."""
     if state is None:
         return LedgerStep.BEGIN
     if run_id in state.retired:
@@ -110,12 +105,7 @@ class Ledger:
         self.path = f"{FOLDER}/{name}"
 
     async def read(self) -> tuple[SinkState | None, int]:
-        """Return the newest state and the znode's version; a name that nobody used has version ABSENT.
-
-        Raises:
-            ClientError: the quorum cannot be asked.
-            SinkNameError: the znode holds something else.
-        """
+        """Return the newest state and the znode's version; a name that nobody used has version ABSENT."""
         for attempt in range(1, READS_MAX + 1):
             try:
                 await self._client.sync(FOLDER)

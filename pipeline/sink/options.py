@@ -66,9 +66,6 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
     Args:
         given: {name in lower case: value}.
         stream: whether the query is one of Structured Streaming.
-
-    Raises:
-        OptionError: of the first that cannot be taken.
     """
     values = {name.lower(): value for name, value in given.items()}
     known = {name.lower() for name in _KNOWN}
@@ -127,11 +124,7 @@ def _staging(values: Mapping[str, str], *, stream: bool) -> str:
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Check that the rows have what the sink writes; other columns are left out.
-
-    Raises:
-        OptionError: a column is missing or of another type.
-    """
+    """Check that the rows have what the sink writes; other columns are left out."""
     columns = {field.name: field.dataType for field in schema.fields}
     if "value" not in columns:
         shown = ", ".join(columns) or "none"

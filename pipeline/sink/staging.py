@@ -74,19 +74,12 @@ class Staging:
         Args:
             location: a URI, or a path of this machine.
             name: whose files.
-
-        Raises:
-            ValueError: the URI is malformed, or its scheme is unknown.
         """
         self._files, base = _file_system(location)
         self._base = f"{base.rstrip('/')}/{name}"
 
     def prepare(self) -> None:
-        """Make the folder, so that a place which cannot be written to is known before tasks run.
-
-        Raises:
-            OSError: it cannot be made.
-        """
+        """Make the folder, so that a place which cannot be written to is known before tasks run."""
         self._files.create_dir(self._base, recursive=True)
 
     def stage(self, run_id: str, chunks: Iterable[Chunk]) -> StagedFile | None:
@@ -122,11 +115,7 @@ class Staging:
         return path, out.finish()
 
     def read_manifest(self, path: str, sha256: str) -> Manifest:
-        """Read a list of files.
-
-        Raises:
-            StagedFileError: it is gone, or not what was written.
-        """
+        """Read a list of files."""
         self.verify(path, sha256)
         with self._files.open_input_stream(path) as stream:
             content: Any = json.loads(stream.read())
@@ -144,11 +133,7 @@ class Staging:
         )
 
     def verify(self, path: str, sha256: str) -> None:
-        """Compare a file with the digest of what was written.
-
-        Raises:
-            StagedFileError: it is gone, or differs.
-        """
+        """Compare a file with the digest of what was written."""
         digest = hashlib.sha256()
         with self._open(path) as stream:
             while block := stream.read(_READ_BYTES):
@@ -157,11 +142,7 @@ class Staging:
             raise StagedFileError(f"the staged file {shown(path)} is not what was written there", _GONE)
 
     def chunks(self, files: Sequence[StagedFile]) -> Iterator[Chunk]:
-        """Yield the chunks of files, in order.
-
-        Raises:
-            StagedFileError: one is gone: another driver finished the batch.
-        """
+        """Yield the chunks of files, in order."""
         for each in files:
             with self._open(each.path) as source:
                 reader = pa.ipc.open_file(source)

@@ -61,11 +61,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
     """`df.write.format("quorate")`: exactly once if the option quorate.sink names the write."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        """Check everything before Spark starts work.
-
-        Raises:
-            OptionError: an option or a column cannot be taken.
-        """
+        """Check everything before Spark starts work."""
         if overwrite:
             raise OptionError("mode", "overwrite", "a topic is only appended to", 'use mode("append")')
         self._options = _checked(options, schema, stream=False)
@@ -110,11 +106,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     commit_type: Callable[..., Commit] = Commit
 
     def __init__(self, options: Mapping[str, str], schema: StructType, _overwrite: bool) -> None:
-        """Check everything before Spark starts work.
-
-        Raises:
-            OptionError: an option or a column cannot be taken.
-        """
+        """Check everything before Spark starts work."""
         self._options = _checked(options, schema, stream=True)
         self._columns = schema.fieldNames()
 
@@ -167,12 +159,7 @@ def _checked(options: Mapping[str, str], schema: StructType, *, stream: bool) ->
 
 
 def topic_shape(bootstrap: str, topic: str) -> TopicShape:
-    """Look a topic up.
-
-    Raises:
-        OptionError: there is none.
-        NoBrokerAnswersError: no broker can be asked.
-    """
+    """Look a topic up."""
 
     async def look() -> TopicShape:
         async with BrokerClient(bootstrap, client_id=CLIENT_ID) as client:

@@ -29,11 +29,7 @@ class TopicBatchReader(DataSourceReader):
         self._columns = arrow_columns(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Resolve the bounds; returns at least one range.
-
-        Raises:
-            OptionError: a bound cannot be taken.
-        """
+        """Resolve the bounds; returns at least one range."""
         options = self._options
         cluster = Cluster(options.client)
         partitions = cluster.partitions(options.selection)

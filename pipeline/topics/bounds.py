@@ -28,9 +28,6 @@ def resolve(
         bound: the start or the end of `options`.
         partitions: those that are read.
         options: whether a time without a record and a lost record are errors.
-
-    Raises:
-        OptionError: the bound misses a partition or names one that is not read, or an offset is out of range.
     """
     if bound.everywhere is None:
         _check_partitions(bound, partitions)

@@ -50,11 +50,7 @@ class Cluster:
         self._admin = AdminClient({"log_level": LOG_LEVEL, **client})
 
     def partitions(self, selection: Selection) -> list[Partition]:
-        """Return the partitions that are selected and exist, in order.
-
-        Raises:
-            OptionError: no broker answers, or a topic or partition that was named does not exist.
-        """
+        """Return the partitions that are selected and exist, in order."""
         deadline = time.monotonic() + CREATION_DEADLINE_S
         while True:
             metadata = self._answer(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
@@ -66,11 +62,7 @@ class Cluster:
             time.sleep(RETRY_INTERVAL_S)
 
     def topic_ids(self, partitions: Iterable[Partition]) -> dict[str, str]:
-        """Return the ids of the partitions' topics, if they exist; a recreated topic has another one.
-
-        Raises:
-            OptionError: no broker answers.
-        """
+        """Return the ids of the partitions' topics, if they exist; a recreated topic has another one."""
         topics = sorted({partition.topic for partition in partitions})
         return self._answer(lambda: self._describe(TopicCollection(topics))) if topics else {}
 
@@ -86,27 +78,15 @@ class Cluster:
         return found
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, SeenOffset]:
-        """Return where the logs end, exclusive, with the epochs of their leaders.
-
-        Raises:
-            OptionError: a leader does not answer.
-        """
+        """Return where the logs end, exclusive, with the epochs of their leaders."""
         return self.at_times(dict.fromkeys(partitions, LATEST))
 
     def begins(self, partitions: Iterable[Partition]) -> dict[Partition, SeenOffset]:
-        """Return the first offsets that the logs still have.
-
-        Raises:
-            OptionError: a leader does not answer.
-        """
+        """Return the first offsets that the logs still have."""
         return self.at_times(dict.fromkeys(partitions, EARLIEST))
 
     def at_times(self, times: Mapping[Partition, int]) -> dict[Partition, SeenOffset]:
-        """Return the first record of each log that is not older than a time in ms; offset -1: there is none.
-
-        Raises:
-            OptionError: a leader does not answer.
-        """
+        """Return the first record of each log not older than a time in ms; offset -1: there is none."""
         return self._answer(lambda: self._list_offsets(times)) if times else {}
 
     def _list_offsets(self, times: Mapping[Partition, int]) -> dict[Partition, SeenOffset]:

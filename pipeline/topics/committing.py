@@ -23,9 +23,6 @@ def commit_offsets(client: Mapping[str, str], group: str, offsets: Mapping[Parti
         client: settings for librdkafka.
         group: a group without members.
         offsets: {partition: the next offset to read}
-
-    Raises:
-        OptionError: the group refuses, for example since it has members.
     """
     places = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
     if not places:

@@ -154,9 +154,6 @@ def read_options(options: Mapping[str, str], query: Query) -> TopicOptions:
     Args:
         options: {name in lower case: value}
         query: options of the other kind of query are refused.
-
-    Raises:
-        OptionError: a name is unknown, a value cannot be taken, or options exclude each other.
     """
     _check_names(options, query)
     start_default = "latest" if query is Query.STREAM else "earliest"

@@ -64,11 +64,7 @@ class DataLossError(InputError):
 
 
 def report_loss(problem: str, *, fail: bool) -> None:
-    """Raise an error, or write a warning, as failOnDataLoss says.
-
-    Raises:
-        DataLossError: records are gone, and that is an error.
-    """
+    """Raise an error, or write a warning, as failOnDataLoss says."""
     if fail:
         raise DataLossError(problem, "set failOnDataLoss to false to read what is left")
     _log.warning("%s; reading what is left", problem)
@@ -98,12 +94,7 @@ class RangeReader:
         self._last_problem = "no record"
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the range in order.
-
-        Raises:
-            DataLossError: records are gone, and that is an error.
-            InputError: nothing came for the poll timeout.
-        """
+        """Yield the rows of the range in order."""
         waiting: list[Message] = []
         waiting_bytes = 0
         for messages in self._messages():

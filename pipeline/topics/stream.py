@@ -61,11 +61,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: value for name, value in vars(self).items() if name != "_cluster"}
 
     def initialOffset(self) -> StreamOffset:  # noqa: N802 - Spark's name
-        """Resolve where a new query starts.
-
-        Raises:
-            OptionError: the starting option cannot be taken.
-        """
+        """Resolve where a new query starts."""
         partitions = self._cluster.partitions(self._options.selection)
         ids = self._cluster.topic_ids(partitions)
         places = resolve(self._cluster, self._options.start, partitions, self._options)
@@ -89,9 +85,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Args:
             start: where it starts.
             limit: ReadAllAvailable lifts the limits of the options.
-
-        Raises:
-            DataLossError: records that were read or not yet read are gone, and that is an error.
         """
         begin = from_stream_offset(start)
         end = self._target if self._target is not None else self._look()
@@ -111,11 +104,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_stream_offset(self._newest) if self._newest else None
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> Sequence[InputPartition]:
-        """Plan a micro-batch; the same offsets give the same ranges, as long as the records are there.
-
-        Raises:
-            DataLossError: records of the micro-batch are gone, and that is an error.
-        """
+        """Plan a micro-batch; the same offsets give the same ranges, as long as the records are there."""
         ends = from_stream_offset(end)
         existing = self._existing(ends)
         begin = from_stream_offset(start)

@@ -191,9 +191,6 @@ _AS_SENT: Final = "batches are stored as producers send them"
 _NOT_COMPACTED: Final = "compaction is not offered"
 _NOT_TIERED: Final = "tiered storage is not offered"
 _ONE_FORMAT: Final = "records are stored and sent in format 2 alone"
-_FLUSHED: Final = (
-    "a segment is fsynced when it closes and every 64 MiB; in-sync replicas keep what is acknowledged"
-)
 _OWN_INDEXES: Final = "an index has an entry every 4096 bytes, and grows with its segment"
 
 _ROWS: Final = (
@@ -229,8 +226,8 @@ _ROWS: Final = (
     _length_of_time(
         "file.delete.delay.ms", 0, 60_000, "How long files wait to be deleted.", "they are deleted at once"
     ),
-    _number("flush.messages", _LONG, 1, INT64_MAX, INT64_MAX, "Records between two fsyncs.", _FLUSHED),
-    _length_of_time("flush.ms", 0, INT64_MAX, "Milliseconds between two fsyncs.", _FLUSHED),
+    _number("flush.messages", _LONG, 1, INT64_MAX, INT64_MAX, "Records between two fsyncs."),
+    _length_of_time("flush.ms", 0, INT64_MAX, "Milliseconds between two fsyncs."),
     _throttled("follower", FOLLOWER_THROTTLED_REPLICAS),
     _number(
         "index.interval.bytes", _INT, 0, _INT32_MAX, 4096, "Bytes between two index entries.", _OWN_INDEXES

@@ -48,6 +48,9 @@ class TopicSettings:
     segment_bytes: int = 1024 * 1024 * 1024
     #: Milliseconds after which a segment is closed.
     segment_ms: int = 7 * DAY_MS
+    #: Records after which a log is fsynced, and milliseconds; INT64_MAX: no limit.
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
     #: Largest record batch, in bytes as it is stored.
     max_message_bytes: int = 1_048_588
     #: In-sync replicas that an acknowledgement with acks=all needs.

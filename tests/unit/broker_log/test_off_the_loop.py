@@ -98,6 +98,41 @@ async def test_an_append_waits_for_rolls_of_its_own_partition_alone(broker: Brok
     assert [each.base_offset for each in headers(read_all(one))] == list(range(100))
 
 
+async def test_flush_messages_bounds_what_is_not_fsynced(broker: Broker, disk: Disk) -> None:
+    log = broker.create(flush_messages=3)
+    disk.free.clear()
+    fill(log, 2)
+    assert not disk.asked.is_set()
+    fill(log, 3)
+    assert disk.asked.wait(DEADLINE_S)
+    assert waits(log), "the sixth record has an fsync of its own, after the one under way"
+    disk.free.set()
+    await append(log, 1)
+    await log.settled()
+    assert log.log_end_offset == 6
+
+
+async def test_flush_ms_fsyncs_a_log_at_rest_once(broker: Broker, disk: Disk) -> None:
+    log = broker.create(flush_ms=100)
+    log.flush_by_age(1000)
+    assert not disk.asked.is_set(), "it has no record"
+    for now_ms in (1000, 1100):
+        fill(log, 1)
+        log.flush_by_age(now_ms)
+        assert disk.asked.wait(DEADLINE_S)
+        await log.settled()
+        disk.asked.clear()
+    fill(log, 1)
+    log.flush_by_age(1199)
+    assert not disk.asked.is_set(), "that is 99 ms after the one before"
+    log.flush_by_age(1200)
+    await log.settled()
+    disk.asked.clear()
+    log.flush_by_age(1300)
+    await log.settled()
+    assert not disk.asked.is_set(), "there is nothing new"
+
+
 async def test_a_log_that_gets_its_topic_id_again_waits_for_no_disk(broker: Broker, disk: Disk) -> None:
     fill(broker.create(), 3)
     broker.directory.close()

@@ -100,7 +100,7 @@ def test_every_default_passes_its_own_check() -> None:
 def test_a_setting_that_nothing_obeys_is_taken_and_shown_as_it_was_given() -> None:
     given = {
         "compression.type": "zstd",
-        "flush.messages": "+1",
+        "segment.index.bytes": "+10",
         "min.cleanable.dirty.ratio": "5e-1",
         "message.format.version": "2.8.1",
         "remote.storage.enable": "FALSE",
@@ -108,7 +108,7 @@ def test_a_setting_that_nothing_obeys_is_taken_and_shown_as_it_was_given() -> No
     }
     check_topic_settings(given)
     shown = {name: shown_value(TOPIC_SETTINGS[name], TopicSettings(), value) for name, value in given.items()}
-    assert list(shown.values()) == ["zstd", "1", "0.5", "2.8.1", "false", "0:1,1:2"]
+    assert list(shown.values()) == ["zstd", "10", "0.5", "2.8.1", "false", "0:1,1:2"]
     obeyed = TopicSettings(compression_type="zstd", follower_replication_throttled_replicas="0:1,1:2")
     assert effective(TopicSettings(), given) == obeyed
     assert [TOPIC_SETTINGS[name].no_effect != "" for name in given] == [True] * 5 + [False]
