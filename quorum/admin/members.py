@@ -47,15 +47,16 @@ async def post_members(request: web.Request) -> web.Response:
     if "replace" not in fields:
         for field in ("incarnation", "force"):
             if field in fields:
-                raise BadInputError(f"{field} is given without replace", _MEMBERS_EXAMPLE)
+                raise BadInputError(f"{field} is given without replace", _MEMBERS_EXAMPLE, field)
         return json_answer(await view.add_member(node_id, _address(fields)))
     if fields["replace"] is not True:
-        raise BadInputError(f"replace = {shown(fields['replace'])} is not true", _MEMBERS_EXAMPLE)
+        raise BadInputError(f"replace = {shown(fields['replace'])} is not true", _MEMBERS_EXAMPLE, "replace")
     if "address" in fields:
         problem = "address and replace cannot both be given: a replaced node keeps its address"
-        raise BadInputError(problem, _MEMBERS_EXAMPLE)
+        raise BadInputError(problem, _MEMBERS_EXAMPLE, "address")
     if type(fields.get("force", False)) is not bool:
-        raise BadInputError(f"force = {shown(fields['force'])} is neither true nor false", _MEMBERS_EXAMPLE)
+        problem = f"force = {shown(fields['force'])} is neither true nor false"
+        raise BadInputError(problem, _MEMBERS_EXAMPLE, "force")
     force = fields.get("force", False) is True
     return json_answer(await view.replace_member(node_id, _incarnation(fields), force=force))
 
@@ -65,7 +66,8 @@ async def delete_members(request: web.Request) -> web.Response:
     refuse_unknown("query", set(request.query), {"node_id"}, _REMOVE_EXAMPLE)
     given = request.query.getall("node_id", [])
     if len(given) != 1:
-        raise BadInputError(f"node_id is given {len(given)} times in the query, not once", _REMOVE_EXAMPLE)
+        problem = f"node_id is given {len(given)} times in the query, not once"
+        raise BadInputError(problem, _REMOVE_EXAMPLE, "node_id")
     number = int(given[0]) if _NUMBER.fullmatch(given[0]) else given[0]
     node_id = _node_id({"node_id": number}, _REMOVE_EXAMPLE)
     return json_answer(await request.app[VIEW].remove_member(node_id))
@@ -73,11 +75,11 @@ async def delete_members(request: web.Request) -> web.Response:
 
 def _node_id(fields: Mapping[str, object], example: str) -> int:
     if "node_id" not in fields:
-        raise BadInputError("the body lacks the field node_id", example)
+        raise BadInputError("the body lacks the field node_id", example, "node_id")
     node_id = fields["node_id"]
     if type(node_id) is not int or not 1 <= node_id <= NODE_ID_MAX:
         problem = f"node_id = {shown(node_id)} is no node id; ids are whole numbers from 1 to {NODE_ID_MAX}"
-        raise BadInputError(problem, example)
+        raise BadInputError(problem, example, "node_id")
     return node_id
 
 
@@ -88,18 +90,18 @@ def _incarnation(fields: Mapping[str, object]) -> str:
     incarnation = fields["incarnation"]
     if not isinstance(incarnation, str) or not _INCARNATION.fullmatch(incarnation):
         problem = f"incarnation = {shown(incarnation)} is no text of 32 lower-case hex digits"
-        raise BadInputError(problem, _MEMBERS_EXAMPLE)
+        raise BadInputError(problem, _MEMBERS_EXAMPLE, "incarnation")
     return incarnation
 
 
 def _address(fields: Mapping[str, object]) -> str:
     if "address" not in fields:
-        raise BadInputError("the body lacks the field address (or replace)", _MEMBERS_EXAMPLE)
+        raise BadInputError("the body lacks the field address (or replace)", _MEMBERS_EXAMPLE, "address")
     address = fields["address"]
     if not isinstance(address, str) or not address.isascii() or not 0 < len(address) <= ADDRESS_CHARS_MAX:
         problem = f"address = {shown(address)} is no text of 1 to {ADDRESS_CHARS_MAX} ASCII characters"
-        raise BadInputError(problem, _MEMBERS_EXAMPLE)
+        raise BadInputError(problem, _MEMBERS_EXAMPLE, "address")
     try:
         return str(parse_member_address(address))
     except ValueError as error:
-        raise BadInputError(f"address = {shown(address)}: {error}", _MEMBERS_EXAMPLE) from error
+        raise BadInputError(f"address = {shown(address)}: {error}", _MEMBERS_EXAMPLE, "address") from error
