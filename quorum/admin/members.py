@@ -80,11 +80,11 @@ async def _post_members(request: web.Request, body: NewMember) -> ChangedMembers
     if body.replace is None:
         for field in ("incarnation", "force"):
             if getattr(body, field) is not None:
-                raise BadInputError(f"{field} is given without replace", _MEMBERS_EXAMPLE)
+                raise BadInputError(f"{field} is given without replace", _MEMBERS_EXAMPLE, field)
         return await view.add_member(body.node_id, _address(body.address))
     if body.address is not None:
         problem = "address and replace cannot both be given: a replaced node keeps its address"
-        raise BadInputError(problem, _MEMBERS_EXAMPLE)
+        raise BadInputError(problem, _MEMBERS_EXAMPLE, "address")
     return await view.replace_member(body.node_id, body.incarnation or "", force=body.force is True)
 
 
@@ -96,11 +96,11 @@ async def _delete_members(request: web.Request, query: NamedMember) -> ChangedMe
 
 def _address(address: str | None) -> str:
     if address is None:
-        raise BadInputError("the body lacks the field address (or replace)", _MEMBERS_EXAMPLE)
+        raise BadInputError("the body lacks the field address (or replace)", _MEMBERS_EXAMPLE, "address")
     if not address or not address.isascii():
         problem = f"address = {shown(address)} is no text of 1 to {ADDRESS_CHARS_MAX} ASCII characters"
-        raise BadInputError(problem, _MEMBERS_EXAMPLE)
+        raise BadInputError(problem, _MEMBERS_EXAMPLE, "address")
     try:
         return str(parse_member_address(address))
     except ValueError as error:
-        raise BadInputError(f"address = {shown(address)}: {error}", _MEMBERS_EXAMPLE) from error
+        raise BadInputError(f"address = {shown(address)}: {error}", _MEMBERS_EXAMPLE, "address") from error

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -60,39 +60,39 @@ class Recordings:
             raise RecordingError(problem, "name a folder that this user may write, or none") from error
         self._folder = folder
         self._bytes_left = bytes_max
-        self._files: list[BinaryIO] = []
 
     def begin(self, name: str) -> Recorder:
         """Begin the recording of a machine; a former one of that name stays.
 
-        A disk that refuses, or no room for one more open file, ends all recordings.
+        A disk that refuses ends all recordings.
         """
         for number in itertools.count():
             path = self._folder / (f"{name}.{number}.steps" if number else f"{name}.steps")
             try:
-                self._files.append(path.open("xb", buffering=0))
+                path.touch(exist_ok=False)
             except FileExistsError:
                 continue
             except OSError as error:
                 self._end(str(error))
-                return Recorder(self, None)
-            return Recorder(self, self._files[-1])
+            return Recorder(self, path)
         raise AssertionError
 
     def close(self) -> None:
         """Record nothing more."""
         self._bytes_left = 0
-        for file in self._files:
-            file.close()
 
-    def write(self, file: BinaryIO | None, packed: bytes) -> None:
-        """Add to a file, as long as there is room; a disk that refuses ends all recordings."""
-        if file is None or len(packed) > self._bytes_left:
+    def write(self, path: Path, packed: bytes) -> None:
+        """Add to a file, as long as there is room; a disk that refuses ends all recordings.
+
+        No file stays open: a broker has thousands of machines, and logs and clients need open files, too.
+        """
+        if len(packed) > self._bytes_left:
             self._end("they are full")
             return
         self._bytes_left -= len(packed)
         try:
-            file.write(packed)
+            with path.open("ab", buffering=0) as file:
+                file.write(packed)
         except OSError as error:
             self._end(str(error))
 
@@ -105,14 +105,14 @@ class Recordings:
 class Recorder:
     """Writes the steps of one machine."""
 
-    def __init__(self, recordings: Recordings, file: BinaryIO | None) -> None:
-        """Write to an empty file; None: there is none, and nothing is kept."""
+    def __init__(self, recordings: Recordings, path: Path) -> None:
+        """Write to an empty file."""
         self._recordings = recordings
-        self._file = file
+        self._path = path
 
     def note(self, now_ms: int, given: object, taken: object = None) -> None:
         """Add a step."""
-        self._recordings.write(self._file, pack((now_ms, given, taken)))
+        self._recordings.write(self._path, pack((now_ms, given, taken)))
 
 
 def read_recording(path: Path) -> Iterator[Step]:

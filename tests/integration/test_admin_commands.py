@@ -22,6 +22,7 @@ import pytest
 from quorum.admin import client as adminclient
 from quorum.admin.client import get_readiness, get_status
 from quorum.cli.commands import members, snapshot, status
+from quorum.cli.commands.control_plane import read_control_plane
 from quorum.cli.main import main
 from quorum.errors import UsageError
 
@@ -291,6 +292,14 @@ def test_a_status_that_is_none_of_a_node_is_an_error(words: list[str], answer: A
         error, remedy = told(capsys, words, url)
     assert error == f"{url} does not answer as the admin port of a node (HTTP 200)"
     assert "--admin" in remedy
+
+
+def test_a_silent_quorum_is_said_to_be_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        hosts = f"127.0.0.1:{server.getsockname()[1]}"
+        found = read_control_plane(hosts, 0.2)
+    assert found is not None
+    assert found["problem"] == f"the quorum at {hosts} does not answer: nothing came within 0.2 s"
 
 
 @pytest.mark.parametrize("words", QUESTIONS)

@@ -325,12 +325,22 @@ async def test_an_error_of_the_node_has_its_status_and_says_whether_it_is_defini
 async def test_a_change_that_is_not_well_formed_reaches_nobody() -> None:
     node = Node()
     async with serve(node) as client:
-        for body in (b"", b"[]", b'{"node_id": 4}', b'{"node_id": "4", "address": "h:1"}'):
+        for body, field in (
+            (b"", None),
+            (b"[]", None),
+            (b'{"node_id": 4}', "address"),
+            (b'{"node_id": "4", "address": "h:1"}', "node_id"),
+            (b'{"node_id": 4, "address": "h"}', "address"),
+            (b'{"node_id": 4, "address": "h:1", "replace": true}', "address"),
+            (b'{"node_id": 4, "replace": true, "force": 1}', "force"),
+            (b'{"node_id": 4, "replace": true, "incarnation": "x"}', "incarnation"),
+        ):
             async with client.post("/v1/members", data=body) as response:
                 assert response.status == 400
                 answer = await response.json()
                 assert answer["error"]
                 assert answer["remedy"].startswith("send ")
+                assert answer.get("field") == field
     assert node.asked == []
 
 

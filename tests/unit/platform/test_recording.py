@@ -112,6 +112,15 @@ def test_a_step_that_raises_is_on_file(tmp_path: Path) -> None:
     assert last == Step(7, ("step", Truncated(), (None, 0, 0, -1, {})), None)
 
 
+def test_thousands_of_machines_take_no_open_files(tmp_path: Path) -> None:
+    before = len(list(Path("/dev/fd").iterdir()))
+    recordings = Recordings(tmp_path)
+    for number in range(1000):
+        recordings.begin(f"replica-{number}").note(1, number)
+    assert len(list(Path("/dev/fd").iterdir())) == before
+    assert [step.given for step in read_recording(tmp_path / "replica-999.steps")] == [999]
+
+
 def test_a_former_recording_stays(tmp_path: Path) -> None:
     for number in range(2):
         recordings = Recordings(tmp_path)
