@@ -28,6 +28,7 @@ from broker.core.replica_inputs import (
 )
 from broker.groups.coordinator import Coordinator, coordinator_of
 from broker.lifecycle.registration import broker_record
+from broker.lifecycle.state_queue import StateQueue
 from broker.replication.outcomes import FetchPosition
 from controller.election.published import Published, read_published
 from controller.election.store import (
@@ -88,6 +89,8 @@ class SimBroker:
         self.slow_write_ms = 0.0
         self.is_registered = False
         self.is_leaving = False
+        #: whether its channel is "queue", as a controller and as a broker
+        self.reads_queue = broker_id in world.variations.by_queue
         self.client: SimClient | None = None
         self.control = Control(self)
         self.controller: HostedController | None = None
@@ -144,8 +147,12 @@ class SimBroker:
             rack="",
             incarnation=self.disk.incarnation,
             timestamp_ms=0,
+            reads_queue=self.reads_queue,
             shortened=self._shortened(),
         )
+        queue = StateQueue(self.broker_id, self.control.apply, TRUST)
+        if self.reads_queue:
+            await queue.watch(client.shipped)
         generation = await register_broker(client.shipped, self.broker_id, record, TRUST)
         self.world.note(self.broker_id, f"is registered with generation {generation}")
         if self.control.gate.begin(generation):
@@ -161,6 +168,8 @@ class SimBroker:
             client.shipped, self.broker_id, GROUP_OPTIONS, self.view, TRUST
         )
         works = [self.process.spawn(each.run()) for each in (controller, coordinator)]
+        if self.reads_queue:
+            works.append(self.process.spawn(queue.run(client.shipped, generation)))
         await self._lost.wait()
         for work in works:
             work.cancel()

@@ -17,6 +17,8 @@ from broker.replication.published_epoch import PublishedEpoch
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     ControlledShutdownRequest,
+    ControllerRequest,
+    ControlResponse,
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from tests.simulation.control_plane.broker import SimBroker
 
 Reply = Callable[[bytes], object]
-Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 
 class Control:
@@ -52,7 +53,7 @@ class Control:
         self._order = ControlOrder()
         self.published = PublishedEpoch()
         #: requests that came before the registration
-        self._early: list[tuple[Request, Reply]] = []
+        self._early: list[tuple[ControllerRequest, Reply]] = []
 
     def take(self, number: int, api_key: int, body: bytes, reply: Reply) -> None:
         """Take a request from the network, by the connection of this number."""
@@ -64,7 +65,7 @@ class Control:
         if self._broker.is_registered:
             self._broker.process.spawn(self._serve(request, reply))
         elif isinstance(request, UpdateMetadataRequest):
-            reply(_refusal(request, ErrorCode.BROKER_NOT_AVAILABLE))
+            reply(encode_response(_refusal(request, ErrorCode.BROKER_NOT_AVAILABLE)))
         else:
             self._early.append((request, reply))
 
@@ -74,27 +75,27 @@ class Control:
         for request, reply in early:
             self._broker.process.spawn(self._serve(request, reply))
 
-    async def _serve(self, request: Request, reply: Reply) -> None:
+    async def _serve(self, request: ControllerRequest, reply: Reply) -> None:
+        reply(encode_response(await self.apply(request)))
+
+    async def apply(self, request: ControllerRequest) -> ControlResponse:
+        """Obey a request that came by a connection or by the queue, and return the answer."""
         broker = self._broker
         must_ask = self.gate.must_ask(request.broker_epoch, request.controller_epoch)
         if must_ask and not await self.published.covers(request.controller_epoch):
-            reply(_refusal(request, ErrorCode.BROKER_NOT_AVAILABLE))
-            return
+            return _refusal(request, ErrorCode.BROKER_NOT_AVAILABLE)
         refused = self.gate.judge(request.broker_epoch, request.controller_epoch)
         if refused is not ErrorCode.NONE:
-            reply(_refusal(request, refused))
-            return
+            return _refusal(request, refused)
         if self.gate.take(request.broker_epoch, request.controller_id, request.controller_epoch):
             broker.generation_began()
         broker.world.invariants.request_applied(broker, request)
         if isinstance(request, LeaderAndIsrRequest):
-            answer = encode_response(self._leader_and_isr(request))
-        elif isinstance(request, StopReplicaRequest):
-            answer = encode_response(self._stop_replica(request))
-        else:
-            broker.view.apply(request)
-            answer = encode_response(UpdateMetadataResponse(error_code=ErrorCode.NONE))
-        reply(answer)
+            return self._leader_and_isr(request)
+        if isinstance(request, StopReplicaRequest):
+            return self._stop_replica(request)
+        broker.view.apply(request)
+        return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
     def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         topics: list[LeaderAndIsrTopicError] = []
@@ -165,9 +166,9 @@ class Control:
         return ErrorCode.NONE
 
 
-def _refusal(request: Request, code: ErrorCode) -> bytes:
+def _refusal(request: ControllerRequest, code: ErrorCode) -> ControlResponse:
     if isinstance(request, LeaderAndIsrRequest):
-        return encode_response(LeaderAndIsrResponse(error_code=code, topics=()))
+        return LeaderAndIsrResponse(error_code=code, topics=())
     if isinstance(request, StopReplicaRequest):
-        return encode_response(StopReplicaResponse(error_code=code, partition_errors=()))
-    return encode_response(UpdateMetadataResponse(error_code=code))
+        return StopReplicaResponse(error_code=code, partition_errors=())
+    return UpdateMetadataResponse(error_code=code)

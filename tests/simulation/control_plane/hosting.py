@@ -6,6 +6,7 @@ Only the way to other brokers is another one.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from controller.core.model import LiveBroker
@@ -41,7 +42,7 @@ class HostedController(Controller):
         super().__init__(
             client.shipped,
             broker.broker_id,
-            options=OPTIONS,
+            options=replace(OPTIONS, channel="queue") if broker.reads_queue else OPTIONS,
             secrets=SECRETS,
             cluster_id=CLUSTER_ID,
             default_settings=TopicSettings(),

@@ -29,6 +29,7 @@ from tests.simulation.control_plane.nemeses import Nemeses
 from tests.simulation.control_plane.network import OUTSIDE, Network
 from tests.simulation.control_plane.process import Process
 from tests.simulation.control_plane.quorum import Quorum
+from tests.simulation.control_plane.variations import Variations
 from tests.simulation.control_plane.workload import TopicPlan, Workload
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.timeline import LogTap, Timeline
@@ -83,6 +84,7 @@ class World:
         self.quorum_delay_ms = rng.choice([(0.1, 0.5), (0.1, 2.0), (0.5, 12.0)])
         self.quorum.lag_ms = rng.choice([(0.05, 0.5), (0.1, 3.0), (0.5, 20.0)])
         self.broker_ids = tuple(range(1, rng.choice([3, 3, 4, 5]) + 1))
+        self.variations = Variations(scheduler.rng("variations"), self.broker_ids)
         self.plans = self._plan(rng)
         self._disks = 0
         self.disks_lost = 0
@@ -240,6 +242,7 @@ class World:
         Raises:
             InvariantBrokenError: with its story.
         """
+        self.note(0, f"variations: {self.variations}")
         rng = self.scheduler.rng("world")
         for broker_id in self.broker_ids:
             self.scheduler.at(rng.uniform(0, 100), self.start, broker_id)
@@ -354,6 +357,7 @@ def run_seed(
     outcome.sim_ms = world.scheduler.now_ms
     outcome.bit = world.nemeses.bit
     outcome.counts = world.workload.counts
+    outcome.counts["brokers by queue"] = len(world.variations.by_queue)
     outcome.counts["unclean"] = world.invariants.unclean
     outcome.counts["terms"] = world.invariants.epoch
     outcome.counts["coordinators"] = world.groups.epoch

@@ -1,0 +1,27 @@
+"""How the cluster of a seed is set up: what its settings are, apart from what goes wrong.
+
+Drawn by a generator of its own, so that a seed which varies nothing is the run that it was.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+
+class Variations:
+    """Of one seed."""
+
+    def __init__(self, rng: random.Random, broker_ids: Sequence[int]) -> None:
+        """Draw."""
+        #: brokers whose channel is "queue"; in one cluster they may differ, as during a change of the setting
+        self.by_queue: frozenset[int] = frozenset()
+        kind = rng.random()
+        if kind < 0.15:
+            self.by_queue = frozenset(broker_ids)
+        elif kind < 0.25:
+            self.by_queue = frozenset(rng.sample(broker_ids, rng.randint(1, len(broker_ids))))
+
+    def __str__(self) -> str:
+        """Name what is not as usual."""
+        return f"channel=queue {sorted(self.by_queue)}" if self.by_queue else "none"
