@@ -1,9 +1,9 @@
 """Appends with a producer id, an epoch and sequence numbers of the caller, so that each can be repeated.
 
 Client libraries draw these numbers themselves and forget them with their process. Here they come from the
-caller, who keeps them: the same chunks under the same `ProducerLife` are in a partition once, no matter how
+caller, which keeps them: the same chunks under the same `ProducerLife` are in a partition once, no matter how
 often and by how many processes they are sent. A chunk's sequence number is the number of records that stand
-before it in its partition. The broker takes it only behind its predecessor; a repeat of one of the last five
+before it in its partition. The broker takes it only after its predecessor; a repeat of one of the last five
 is answered as the first time, an older one is out of order, and one of an older epoch is fenced.
 `appended` reads from the log how far an earlier process came.
 
@@ -53,7 +53,7 @@ class Chunk(NamedTuple):
 
     key: PartitionKey
     records_count: int
-    #: As they stand behind the header, compressed if the codec says so.
+    #: As they follow the header, compressed if the codec says so.
     records: bytes
     #: Kafka's number: 0 none, 1 gzip, 3 lz4, 4 zstd.
     codec: int = 0
@@ -219,7 +219,7 @@ class Appending:
             for key, ((first, chunk), *_) in self._waiting.items()
         }
         progress = False
-        behind: list[PartitionKey] = []
+        late: list[PartitionKey] = []
         for key, produced in (await self._client.produce(batches)).items():
             code = produced.error_code
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -232,16 +232,16 @@ class Appending:
                     "leave the topic to the process that began later",
                 )
             elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                behind.append(key)
+                late.append(key)
             elif code not in RETRIABLE and code not in INDEFINITE:
                 raise BrokerRequestError(f"appending to {key.topic}-{key.partition}", code, produced.message)
-        return await self._catch_up(behind) or progress
+        return await self._catch_up(late) or progress
 
-    async def _catch_up(self, behind: list[PartitionKey]) -> bool:
+    async def _catch_up(self, late: list[PartitionKey]) -> bool:
         """Leave out what another process appended meanwhile under the same numbers."""
         progress = False
-        if behind:
-            counts = await appended(self._client, self._life, {key: self._since[key] for key in behind})
+        if late:
+            counts = await appended(self._client, self._life, {key: self._since[key] for key in late})
             for key, count in counts.items():
                 waiting = self._waiting[key]
                 while waiting and waiting[0][0] + waiting[0][1].records_count <= count:

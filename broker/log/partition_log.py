@@ -345,7 +345,7 @@ class PartitionLog:
         self._cut(CutPlan(self._version, self.log_end_offset, 0, None, offset))
 
     async def truncate_patiently(self, offset: int, is_wanted: Callable[[], bool]) -> bool:
-        """Cut every batch that ends at this offset or behind it; one that spans it goes as a whole.
+        """Cut every batch that ends at this offset or after it; one that spans it goes as a whole.
 
         On return it is so in memory; it is durable once what was begun is (`settled`). What must be read for
         it is read in a thread. Returns False, and does nothing, if others changed the log meanwhile or it is

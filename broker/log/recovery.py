@@ -1,9 +1,9 @@
 """What a start makes of the files of one log.
 
 An index file vouches for the records before its last entry. After a crash, what follows is read and checked
-batch by batch; at the first byte that is no whole batch the log ends. A start cannot know whether what it
+batch by batch; at the first byte that begins no whole batch the log ends. A start cannot know whether what it
 cuts had been acknowledged, so it notes the log as shortened, durably and before it cuts anything. Segments
-behind the tear are set aside in a folder of their own. After a clean end closed segments are not read: their
+after the tear are set aside in a folder of their own. After a clean end closed segments are not read: their
 files must only fit each other. Epochs and producers come from their files as far as those reach, and from
 the batches that were read.
 Source: docs/guarantees.md, "What kills, disks and power cost"; ARCHITECTURE.md, "Life of a record"; Kafka's
@@ -173,7 +173,7 @@ def _set_aside(files: FilePool, folder: str, bases: list[int], last: Segment) ->
         Path(stray).mkdir(0o700)
     for base_offset in reversed(bases):
         Segment(files, folder, base_offset).move_to(stray)
-    log.error("%s ends at %d; %d segments behind it are in %s", folder, last.next_offset, len(bases), stray)
+    log.error("%s ends at %d; %d segments after it are in %s", folder, last.next_offset, len(bases), stray)
     for each in (stray, folder, str(Path(folder).parent)):
         sync_folder(each)
 
@@ -242,9 +242,9 @@ def _fits_index(segment: Segment, size: int) -> bool:
 
 
 def recover_producers(folder: str, segments: list[Segment], end_offset: int, now_ms: int) -> Producers:
-    """Build the producers' state as of an offset: from the newest snapshot, and the batches behind it.
+    """Build the producers' state as of an offset: from the newest snapshot, and the batches after it.
 
-    Snapshots that are of no use any more are removed: those behind the end, and those that are neither at the
+    Snapshots that are of no use any more are removed: those after the end, and those that are neither at the
     start of a segment nor the newest one.
     """
     producers, first = Producers(), segments[0].base_offset
@@ -277,7 +277,7 @@ def _snapshots(folder: str) -> list[tuple[int, str]]:
 
 
 def remove_snapshots(folder: str, from_offset: int) -> None:
-    """Remove the snapshots that were taken at an offset or behind it."""
+    """Remove the snapshots that were taken at an offset or after it."""
     for taken_at, path in _snapshots(folder):
         if taken_at >= from_offset:
             remove_file(path)

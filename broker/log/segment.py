@@ -69,7 +69,7 @@ def distrust(error: DamagedSegmentError) -> None:
 
 
 class Span(NamedTuple):
-    """Whole batches of a segment: where they begin, how many bytes they have, and the offset behind them."""
+    """Whole batches of a segment: where they begin, how many bytes they have, and the offset after them."""
 
     position: int
     size: int
@@ -106,7 +106,7 @@ class Segment:
         self._files = files
         self.base_offset = base_offset
         self.log_path = f"{folder}/{file_name(base_offset)}.log"
-        #: offset behind the last record
+        #: offset after the last record
         self.next_offset = base_offset
         self.size = 0
         #: of the first batch, its largest; known while the segment is the active one of its log
@@ -136,7 +136,7 @@ class Segment:
     def load(cls, files: FilePool, folder: str, base_offset: int) -> Segment:
         """Take a segment from the disk, with the size of its file and the entries of its index files.
 
-        What lies behind the last entry is not known yet: recovery reads it.
+        What follows the last entry is not known yet: recovery reads it.
         """
         segment = cls(files, folder, base_offset)
         with disk_errors(segment.log_path):
@@ -190,12 +190,12 @@ class Segment:
         self._vouched_to = 0
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Write buffers behind the last byte; returns the position of the first. Nothing is noted yet."""
+        """Write buffers after the last byte; returns the position of the first. Nothing is noted yet."""
         write_at(self._files.descriptor(self.log_path), buffers, self.size, self.log_path)
         return self.size
 
     def note(self, header: BatchHeader) -> None:
-        """Note a batch whose bytes are there, behind the last one that was noted."""
+        """Note a batch whose bytes are there, after the last one that was noted."""
         size = header.batch_length + LENGTH_OVERHEAD
         last_offset = header.base_offset + header.last_offset_delta
         if not self.size:
@@ -298,7 +298,7 @@ class Segment:
         return error
 
     def position_of(self, offset: int, *, wait: bool = True) -> int | None:
-        """Return where the first batch begins whose last offset is at least `offset`; None: behind all."""
+        """Return where the first batch begins whose last offset is at least `offset`; None: after all."""
         if offset >= self.next_offset:
             return None
         hint = self._hints.get(offset)
@@ -437,7 +437,7 @@ class Segment:
     def remove(self) -> None:
         """Remove its files, in any thread once it is closed.
 
-        The records go first, so that what is left behind by a crash counts as nothing.
+        The records go first, so that what is left by a crash counts as nothing.
         """
         for suffix in (".log", *_ENTRIES, ".snapshot"):
             remove_file(self.stem + suffix)

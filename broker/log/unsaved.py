@@ -33,7 +33,7 @@ class Unsaved:
         self._unsynced = tuple(unsynced)
         #: bytes of the active segment that are durable or on their way
         self.flushed_bytes = 0
-        #: the offset behind the last record that is
+        #: the offset after the last record that is
         self.flushed_offset = 0
         #: when flush.ms last asked for it, by a clock that never goes back
         self.flushed_ms = 0

@@ -19,7 +19,7 @@ from broker.server.refusals import Refusals
 from quorum.platform.accepting import Room
 from quorum.platform.budgets import Budgets, ByteBudget, Holder
 
-#: between two looks at who is idle and what is unread
+#: between two looks at what is idle and what is unread
 TICK_S: Final = 1.0
 #: at the limit a connection goes that was silent for so long although its request is not answered
 SILENT_S_MIN: Final = 30.0
@@ -38,7 +38,7 @@ class ListenerLimits(BrokerLimitsSection):
 
 
 class IdleHolder(Holder, Protocol):
-    """A connection, as far as it matters for who goes."""
+    """A connection, as far as it matters for which one goes."""
 
     #: host:port of the peer
     peer: str
@@ -128,13 +128,13 @@ class Shedder(Budgets[C]):
     # -- room --
 
     def has_room(self, coming: int) -> bool:
-        """Tell whether one more may be accepted beside so many that are coming, or one may go for it."""
+        """Say whether one more may be accepted with so many that are coming, or one may go for it."""
         if self._fits(len(self._strangers) + coming) or self._idlest() is not None:
             return True
         return self._room.is_left(self._room.limit())
 
     def _fits(self, strangers: int) -> bool:
-        """Tell whether there is room for one more beside so many that may go."""
+        """Say whether there is room for one more besides so many that may go."""
         limit = self._room.limit()
         strangers_max = max(1, limit // 2) if self._proofs else limit
         return strangers < strangers_max and strangers + len(self._proven) < limit
@@ -155,7 +155,7 @@ class Shedder(Budgets[C]):
         return None
 
     def tick(self) -> None:
-        """Look at what is unread and who is idle; call it every TICK_S."""
+        """Look at what is unread and what is idle; call it every TICK_S."""
         for connection, before in list(self.unread.held.items()):
             unread = connection.unsent_bytes()
             if unread < before:

@@ -58,7 +58,7 @@ class ElectionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What elections depend on, beside the partitions."""
+    """What elections depend on, besides the partitions."""
 
     controller_epoch: ControllerEpoch
     #: Ids of the brokers that may lead and stay in an ISR.

@@ -61,7 +61,7 @@ class Candidate(Generic[E, W]):
         Args:
             client: started; its session owns the holder's node after a victory.
             broker_id: the candidate.
-            office: what it stands for.
+            office: what it competes for.
             trust: knows whose registrations count.
             begin: makes the term of a mandate.
             prepare: called before each election.
@@ -156,7 +156,7 @@ class Candidate(Generic[E, W]):
                 reason = error.message
                 await resign(self._client, self._office, mandate)
                 raise
-            # Nobody else is kept from being elected by what this term leaves behind.
+            # Nobody else is kept from being elected by what this term leaves.
             await resign(self._client, self._office, mandate)
         finally:
             guard.cancel()

@@ -1,4 +1,4 @@
-"""The decisions behind metadata operations: what was read goes in, what to write comes out.
+"""The decisions of metadata operations: what was read goes in, what to write comes out.
 
 Pure: no client, no time, no waiting; store.py reads, asks here, writes, and asks again when somebody was
 faster. Every plan carries the versions that it was decided on, so a write on changed ground fails as a whole
@@ -7,7 +7,7 @@ and changes nothing.
 Why the order "epoch first, then /controller" matters to the election: deleting a stale /controller at its
 version could hit a new controller's node of the same version (both are 0). That election has raised
 /controller_epoch, whose older version is part of the same multi, so the multi fails. The order "generation
-first, then registration" does the same for brokers: whoever has registered since has written the generation.
+first, then registration" does the same for brokers: one that has registered since has written its generation.
 Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [2.4], [3.1], [3.3], [3.5], [1.1],
 [1.2].
 """
@@ -131,7 +131,7 @@ def plan_election(
     """Decide what a candidate does next.
 
     Args:
-        office: what the candidate stands for.
+        office: what the candidate competes for.
         broker_id: the candidate.
         session_id: its session.
         epoch_node: the office's epoch, read before the others.

@@ -107,7 +107,7 @@ async def ensure_controller_epoch(client: Client, highest: ControllerEpoch) -> N
 async def elect(
     client: Client, office: Office[E], broker_id: int, timestamp_ms: int, trust: Trust
 ) -> Won[E] | HeldBy:
-    """Be elected to an office, or learn who holds it.
+    """Be elected to an office, or learn its holder.
 
     Winning is one multi: a stale holder's node goes, the new one comes, the epoch rises by one. A lost reply
     is looked up; a stale view of a lagging server is refreshed before the next round. Watch the holder's node
@@ -115,7 +115,7 @@ async def elect(
 
     Args:
         client: its session will own the holder's node.
-        office: what the candidate stands for.
+        office: what the candidate competes for.
         broker_id: the candidate.
         timestamp_ms: wall clock, informative.
         trust: tells whose registration counts; nobody else can hold an office.
@@ -131,7 +131,7 @@ async def elect(
                 return plan
             return Won(await _compete(client, office, plan, timestamp_ms))
         except ConnectionLossError as error:
-            # Whether we won stands in the nodes; the next call waits for the next connection.
+            # The nodes say whether we won; the next call waits for the next connection.
             loss = _less_certain(loss, error)
         except MultiFailedError as error:
             # A holder's node that a stranger gave a child cannot be deleted: it is as good as contended.

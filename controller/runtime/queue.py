@@ -1,6 +1,6 @@
 """Control requests by the quorum: entries of the receiver's queue, which it deletes once they are applied.
 
-There is no timeout: an entry stands until its broker applies it, or is gone. Hard state is the queue; it is
+There is no timeout: an entry stays until its broker applies it, or is gone. Hard state is the queue; it is
 empty at the start of every life of a broker under every controller.
 Source: docs/requirements.md, [0.A], [0.C], [0.disc2]; ARCHITECTURE.md, "Life of a controller".
 """
@@ -38,7 +38,7 @@ _KINDS: Final = {
     UPDATE_METADATA: ChangeKind.UPDATE_METADATA,
 }
 
-#: Runs a transaction behind the fence of a mandate; raises as FencedWriter.multi does.
+#: Runs a transaction with the fence of a mandate; raises as FencedWriter.multi does.
 FencedMulti = Callable[[Transaction], Awaitable[list[OperationResult]]]
 
 
@@ -99,7 +99,7 @@ class QueueCarrier:
         return self._trust.sign(self._path, record.encode())
 
     async def _open(self) -> None:
-        """Make an empty queue: what stands in it is for former lives, or was owed by a former controller."""
+        """Make an empty queue: what is in it is for former lives, or was owed by a former controller."""
         try:
             await self._multi(Transaction().create(self._path, b""))
         except MultiFailedError as error:

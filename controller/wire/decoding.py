@@ -8,7 +8,7 @@ schema has no null.
 
 What kio's reader cannot take though the protocol allows it, the walk replaces before: tagged fields that the
 schema does not know are left out, and a time that it cannot hold becomes the nearest that it can. Bytes
-behind the message are ignored. Kafka does the same.
+after the message are ignored. Kafka does the same.
 Source: Kafka protocol guide; KIP-482 (compact lengths, tagged fields).
 """
 
@@ -29,7 +29,7 @@ from quorum.errors import ProtocolError
 
 #: What is decoded: a frame, or a part of one.
 Buffer = bytes | memoryview
-#: (buffer, offset of a value, the state of this walk) -> offset behind it
+#: (buffer, offset of a value, the state of this walk) -> offset after it
 _Walk = Callable[[Buffer, int, "_State"], int]
 
 E = TypeVar("E", bound=Entity)
@@ -55,7 +55,7 @@ _TIMES_MS: Final = {
 }
 _INT64: Final = Struct(">q")
 _VARINT_BYTES_MAX: Final = 5
-#: as the most items: there is no bound
+#: as the most items: no bound
 ANY_NUMBER: Final = 2**31
 #: so many plain numbers count as one item
 NUMBERS_PER_ITEM: Final = 8
@@ -110,9 +110,9 @@ def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: in
     """
     try:
         state = _State(items_max)
-        behind = _walk_entity(entity_type)(body, offset, state)
+        end = _walk_entity(entity_type)(body, offset, state)
         if state.changes:
-            body, offset = _changed(body, offset, behind, state.changes), 0
+            body, offset = _changed(body, offset, end, state.changes), 0
         return entity_reader(entity_type)(body, offset)[0]
     except (SerialError, ValueError, OverflowError) as error:
         raise MalformedMessageError(entity_type.__name__, str(error)) from error
@@ -121,7 +121,7 @@ def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: in
 
 
 def varint(body: Buffer, offset: int) -> tuple[int, int]:
-    """Read an unsigned varint; return it and the offset behind it."""
+    """Read an unsigned varint; return it and the offset after it."""
     value = body[offset]
     if value < 0x80:
         return value, offset + 1
@@ -206,7 +206,7 @@ def _walk_fixed(byte_count: int) -> _Walk:
 
 
 def _walk_struct(annotation: object) -> _Walk:
-    """Return the walk over the entity that an annotation names, inside of a tuple or beside None."""
+    """Return the walk over the entity that an annotation names, inside of a tuple or with None."""
     while not isinstance(annotation, type) or get_origin(annotation) is tuple:
         annotation = next(part for part in get_args(annotation) if part not in (type(None), Ellipsis))
     return _walk_entity(cast("type[Entity]", annotation))
@@ -232,8 +232,8 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
     length_bytes = 2 if kafka_type == "string" else 4
 
     def walk_legacy(body: Buffer, offset: int, _state: _State) -> int:
-        behind = offset + length_bytes
-        return behind + max(int.from_bytes(body[offset:behind], "big", signed=True), 0)
+        end = offset + length_bytes
+        return end + max(int.from_bytes(body[offset:end], "big", signed=True), 0)
 
     return walk_legacy
 
@@ -270,11 +270,11 @@ def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, 
 def _walk_time(least: int, greatest: int) -> _Walk:
     def walk(body: Buffer, offset: int, state: _State) -> int:
         milliseconds = _INT64.unpack_from(body, offset)[0]
-        behind = offset + _INT64.size
+        end = offset + _INT64.size
         if not least <= milliseconds <= greatest:
             held = max(least, min(milliseconds, greatest))
-            state.changes.append(_Change(offset, behind, _INT64.pack(held)))
-        return behind
+            state.changes.append(_Change(offset, end, _INT64.pack(held)))
+        return end
 
     return walk
 
@@ -292,19 +292,19 @@ def _walk_tags(tagged: dict[int, _Walk]) -> _Walk:
         for _ in range(count):
             tag, offset = varint(body, offset)
             size, offset = varint(body, offset)
-            behind = offset + size
-            if behind > len(body):
+            end = offset + size
+            if end > len(body):
                 raise IndexError
             if tag in tagged:
                 inner = len(state.changes)
-                if tagged[tag](body, offset, state) != behind:
+                if tagged[tag](body, offset, state) != end:
                     raise ValueError(f"tag {tag} has {size} bytes, which its value does not fill")
-                kept.append((tag, _changed(body, offset, behind, state.changes[inner:])))
+                kept.append((tag, _changed(body, offset, end, state.changes[inner:])))
             elif state.items_left > 0:
                 state.items_left -= 1
             else:
                 raise ValueError(f"tag {tag} is not known, and no more such are allowed")
-            offset = behind
+            offset = end
         if len(kept) < count or len(state.changes) > first_change:
             del state.changes[first_change:]
             state.changes.append(_Change(section, offset, _tag_section(kept)))

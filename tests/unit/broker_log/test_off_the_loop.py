@@ -124,6 +124,7 @@ async def test_flush_ms_fsyncs_a_log_at_rest_once(broker: Broker, disk: Disk) ->
         disk.asked.clear()
     fill(log, 1)
     log.flush_by_age(1199)
+    await log.settled()
     assert not disk.asked.is_set(), "that is 99 ms after the one before"
     log.flush_by_age(1200)
     await log.settled()
