@@ -39,8 +39,8 @@ def read_control_plane(hosts: str, timeout_s: float) -> dict[str, Any] | None:
     try:
         found = asyncio.run(_read(hosts, timeout_s))
     except (QuorateError, TimeoutError) as error:
-        told = str(error) or f"nothing came within {timeout_s:g} s"
-        return {"problem": f"the quorum at {hosts} does not answer: {told}", "brokers": []}
+        reason = str(error) or f"nothing came within {timeout_s:g} s"
+        return {"problem": f"the quorum at {hosts} does not answer: {reason}", "brokers": []}
     if found is None:
         return None
     admin = next(
