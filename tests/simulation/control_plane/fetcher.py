@@ -102,7 +102,10 @@ class Fetchers:
     ) -> None:
         for key, outcome in outcomes.items():
             replica = self._broker.replicas.get(key)
-            if replica is not None and replica.log.topic_id == positions[key].topic_id:
+            # Over a connection no answer comes twice, or after it was given up. The machine may see it all
+            # the same, unless it would cut a log that has come to the same end by other records since.
+            is_taken = fetcher.under_way == number or outcome.diverging_epoch is None
+            if is_taken and replica is not None and replica.log.topic_id == positions[key].topic_id:
                 replica.answered(positions[key], outcome)
         if fetcher.under_way == number:
             is_early = self._broker.world.now_ms - fetcher.begun_ms < fetcher.wait_ms

@@ -19,7 +19,7 @@ FOUND: dict[str, tuple[tuple[int, ...], str]] = {
     "controller epoch of requests": ((6, 18, 29), "I16"),
     "newest connection": ((2, 35), "I23"),
     "generation": ((1, 2, 18), "I17"),
-    "leader epoch": ((1, 24), "I18"),
+    "leader epoch": ((35, 39, 24), "I18"),
     "partition version": ((2, 26, 27), "I18"),
     "ISR generation check": ((87, 104, 150), "I19"),
     "truncation by leader epoch": ((1, 2, 3), "I19"),

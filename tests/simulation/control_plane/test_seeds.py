@@ -14,7 +14,7 @@ import pytest
 
 from quorum.platform.recording import Recordings
 from tests.simulation.control_plane.__main__ import run_all, run_repeatably
-from tests.simulation.control_plane.world import Outcome, run_seed
+from tests.simulation.control_plane.world import Outcome, World, run_seed
 from tests.support.replaying import replay_controller, replay_replica
 
 SEEDS = range(1, 28)
@@ -38,6 +38,11 @@ def test_every_promise_holds(group: int) -> None:
         assert sum(outcome.bit.values()) > 5
         assert outcome.counts["terms"] >= 1
     assert sum(outcome.counts["acknowledged all"] for outcome in outcomes) > 1000
+
+
+def test_some_brokers_are_spoken_to_by_the_queue() -> None:
+    by_queue = [len(World(seed).variations.by_queue) for seed in SEEDS]
+    assert 5 < sum(by_queue) < 3 * len(SEEDS)
 
 
 @pytest.mark.long

@@ -217,6 +217,7 @@ class Workload:
         key = self._rng.choice(keys)
         ids = list(self._world.broker_ids)
         target = tuple(self._rng.sample(ids, self._world.plans[key.topic].replication_factor))
+        self._world.znode_requests.replaced(key)
         self.counts["moves"] += self.ask(
             lambda controller: controller.reassign({key: target}, timeout_ms=ADMIN_TIMEOUT_MS)
         )
@@ -229,6 +230,7 @@ class Workload:
         ]
         if moving:
             key = self._rng.choice(moving)
+            self._world.znode_requests.replaced(key)
             self.counts["cancellations"] += self.ask(
                 lambda controller: controller.reassign({key: None}, timeout_ms=ADMIN_TIMEOUT_MS)
             )

@@ -31,6 +31,7 @@ from tests.simulation.control_plane.process import Process
 from tests.simulation.control_plane.quorum import Quorum
 from tests.simulation.control_plane.variations import Variations
 from tests.simulation.control_plane.workload import TopicPlan, Workload
+from tests.simulation.control_plane.znode_requests import ZnodeRequests
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.timeline import LogTap, Timeline
 
@@ -79,7 +80,12 @@ class World:
         self.invariants = Invariants(self)
         self.quorum = Quorum(scheduler)
         self.groups = GroupInvariants(self)
-        self.quorum.listeners += [self.invariants.committed_command, self.groups.committed_command]
+        self.znode_requests = ZnodeRequests(self)
+        self.quorum.listeners += [
+            self.invariants.committed_command,
+            self.groups.committed_command,
+            self.znode_requests.committed_command,
+        ]
         self.network = Network(scheduler)
         self.quorum_delay_ms = rng.choice([(0.1, 0.5), (0.1, 2.0), (0.5, 12.0)])
         self.quorum.lag_ms = rng.choice([(0.05, 0.5), (0.1, 3.0), (0.5, 20.0)])
@@ -249,12 +255,15 @@ class World:
         self.workload.start()
         self.members.start()
         self.nemeses.start()
+        if self.variations.by_znode:
+            self.znode_requests.start()
         self.scheduler.run(TROUBLE_MS)
         self.note(0, "all is healed")
         self.nemeses.stop()
         self.workload.is_administered = False
         self.workload.keeps_topics = True
         self.members.is_changing = False
+        self.znode_requests.is_asking = False
         self.scheduler.run(TROUBLE_MS + HEALING_MS)
         self._check_healed()
 
@@ -288,6 +297,7 @@ class World:
                 if judge.states[PartitionKey(name, partition)][0].leader != NO_LEADER:
                     judge.fail(f"I23: the reassignment of {name}-{partition} has not ended")
         self.members.check_healed()
+        self.znode_requests.check_healed()
         self._check_produces()
 
     def _check_produces(self) -> None:
@@ -358,6 +368,8 @@ def run_seed(
     outcome.bit = world.nemeses.bit
     outcome.counts = world.workload.counts
     outcome.counts["brokers by queue"] = len(world.variations.by_queue)
+    outcome.counts["requests by znode"] = world.znode_requests.written
+    outcome.counts["begun by znode"] = world.znode_requests.begun
     outcome.counts["unclean"] = world.invariants.unclean
     outcome.counts["terms"] = world.invariants.epoch
     outcome.counts["coordinators"] = world.groups.epoch
