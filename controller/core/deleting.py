@@ -55,8 +55,9 @@ class Deletions:
         self._channels.owe_stops(keys)
         self._channels.owe_metadata(keys)
 
-    def finish(self) -> Steps[None]:
-        """Remove the topics that no live broker holds any more."""
+    def finish(self) -> Steps[bool]:
+        """Remove the topics that no live broker holds any more; True if there were any."""
+        has_removed = False
         pending = self._channels.pending_topics() if self._model.deleting else ()
         for topic in [each for each in self._model.deleting if each not in pending]:
             try:
@@ -69,6 +70,8 @@ class Deletions:
             self.refused.pop(topic, None)
             self._cache.drop_topic(topic)
             self._io.info(f"topic {topic} is deleted")
+            has_removed = True
+        return has_removed
 
     def _remove(self, topic: str) -> Steps[None]:
         """Remove in this order a topic's states, the topic, its settings and the request to delete it."""

@@ -180,6 +180,11 @@ class Passes:
         """Give leaderships back to the brokers that lack too many."""
         yield from self.parts.elections.balance(self._imbalance_percentage)
 
+    def remove_topics(self) -> Steps[None]:
+        """Remove topics that no live broker holds, and what was asked for them: it is not for later ones."""
+        if (yield from self.parts.deletions.finish()):
+            yield from self.parts.reassignments.take_request()
+
 
 class PassStep(NamedTuple):
     """One step of a pass."""
@@ -213,7 +218,7 @@ STEPS: Final = (
     ),
     PassStep(
         Duty.REMOVALS,
-        lambda passes: passes.parts.deletions.finish(),
+        Passes.remove_topics,
         lambda passes: passes.parts.model.deleting,
     ),
 )

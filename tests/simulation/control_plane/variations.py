@@ -8,9 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-#: None as long as `Reassignments.trim` takes away what the controller has not begun yet, which I25 finds in
-#: one of four such seeds; 0.3 from then on.
-BY_ZNODE_CHANCE = 0.0
+#: of requests that an operator writes into znodes
+BY_ZNODE_CHANCE = 0.3
 
 
 class Variations:

@@ -185,6 +185,8 @@ class ZnodeRequests:
         for key, request in self._open.items():
             if not request.is_excused:
                 judge.fail(f"I25: nobody begins that {key.topic}-{key.partition} goes to {request.target}")
+        if (left := self._written()) is not None:
+            judge.fail(f"I25: nobody takes away the requests {left}")
         found = queries.get_data(self._world.quorum.machine, paths.PREFERRED_REPLICA_ELECTION)
         if not isinstance(found, int):
             judge.fail(f"I25: nobody carries out the elections {found[0]!r}")
