@@ -64,8 +64,8 @@ class LogIndex:
         self.term_runs: list[tuple[int, int]] = []
         #: term of the entry before first_index, None where no segment says it
         self.base_term: int | None = header.last_term
-        #: the oldest segment that a record since the last `settle` took entries from, None for none
-        self.taken_from: int | None = None
+        #: whether a record since the last `settle` took entries back: on the disk they are still there
+        self.takes_back = False
         # The segments that were compacted away may have held entries that this one supersedes.
         self._may_reach_below = header.sequence > 1
 
@@ -75,8 +75,8 @@ class LogIndex:
         self.settle()
 
     def settle(self) -> None:
-        """Be told that everything added is durable, and what it supersedes is gone for good."""
-        self.taken_from = None
+        """Take everything added as durable, and what it supersedes as gone for good."""
+        self.takes_back = False
 
     def begin_segment(self, sequence: int, path: str, header_group: int) -> None:
         """Add a segment, which is the newest from now on."""
@@ -130,17 +130,16 @@ class LogIndex:
     def droppable(self, keep_from_index: int, keep_from_sequence: int) -> int:
         """Return how many of the oldest segments hold only entries below an index.
 
-        Those that entries were taken from since the last `settle` stay: on the disk they still hold them.
+        None while entries are being taken back.
 
         Args:
             keep_from_index: first log index that must stay.
             keep_from_sequence: first segment that must stay.
         """
-        if self.taken_from is not None:
-            keep_from_sequence = min(keep_from_sequence, self.taken_from)
         count = 0
         while (
-            self.segments[count].sequence < keep_from_sequence
+            not self.takes_back
+            and self.segments[count].sequence < keep_from_sequence
             and self.segments[count].last_index < keep_from_index
         ):
             count += 1
@@ -188,9 +187,8 @@ class LogIndex:
         if index < self.first_index:
             self._reset(index - 1, None)
             return
+        self.takes_back = True
         for segment in reversed(self.segments):
-            if segment.last_index >= index:
-                self._note_taking(segment)
             if segment.first_index < index:
                 del segment.offsets[index - segment.first_index :]
                 break
@@ -216,8 +214,7 @@ class LogIndex:
 
     def _reset(self, base_index: int, base_term: int | None) -> None:
         """Make the log empty, the next entry being the one behind `base_index`."""
-        if self.segments:
-            self._note_taking(self.segments[0])
+        self.takes_back = True
         for segment in self.segments:
             segment.first_index = base_index + 1
             del segment.offsets[:]
@@ -226,11 +223,6 @@ class LogIndex:
         self.last_index = base_index
         self.base_term = base_term
         self.last_term = base_term or 0
-
-    def _note_taking(self, segment: SegmentIndex) -> None:
-        """Note that entries of a segment were taken back."""
-        oldest = self.taken_from
-        self.taken_from = segment.sequence if oldest is None else min(oldest, segment.sequence)
 
 
 def _run_first(run: tuple[int, int]) -> int:

@@ -207,7 +207,7 @@ class Journal:
     @property
     def takes_back(self) -> bool:
         """Whether a staged group takes entries back; what held them can be compacted once it is durable."""
-        return self._log.taken_from is not None
+        return self._log.takes_back
 
     @property
     def end(self) -> int:
@@ -359,7 +359,7 @@ class Journal:
 
         What is staged decides nothing: its segment is no file yet, and will not be for as long as the disk is
         full, and what it takes back is what a start finds until then. So the segment stays in which what is
-        durable ends, and so do those from which a staged group takes entries back (`takes_back`).
+        durable ends, and all of them do while a staged group takes entries back (`takes_back`).
         """
         dropped = self._log.drop(self._log.droppable(keep_from_index, self._durable.sequence))
         self._reader.close()

@@ -30,8 +30,7 @@ from quorum.raft.core.messages import (
 )
 from quorum.raft.journal.format import Install, Record
 from quorum.raft.snapshots.format import SnapshotDamagedError, SnapshotReader
-from quorum.raft.snapshots.receiver import SnapshotReceiver
-from quorum.raft.snapshots.snapshots import SnapshotFile, SnapshotStore, SnapshotTransferError
+from quorum.raft.snapshots.snapshots import PartialSnapshot, SnapshotFile, SnapshotStore
 from quorum.raft.snapshots.writer import SNAPSHOT_LANE
 
 State = TypeVar("State")
@@ -50,7 +49,7 @@ class _Incoming(NamedTuple):
     """A snapshot that is being received."""
 
     install: int
-    receiver: SnapshotReceiver
+    partial: PartialSnapshot
 
 
 class SnapshotCourier(Generic[State]):
@@ -169,20 +168,19 @@ class SnapshotCourier(Generic[State]):
             incoming = self._incoming
             if incoming is None or incoming.install != write.install:
                 self._remove_incoming()
-                receiver = SnapshotReceiver(
-                    self._store, write.snapshot_index, write.snapshot_term, write.total_bytes
-                )
-                incoming = self._incoming = _Incoming(write.install, receiver)
+                partial = PartialSnapshot(self._store, write.snapshot_index, write.snapshot_term, "received")
+                incoming = self._incoming = _Incoming(write.install, partial)
             try:
-                incoming.receiver.write(write.offset, write.data)
-            except (SnapshotTransferError, OSError):
+                # The core lets pieces through in order alone; the file is verified as a whole.
+                incoming.partial.append([write.data])
+            except OSError:
                 # Nothing continues it, and it may be what fills the disk.
                 self._remove_incoming()
                 raise
             if not write.last:
                 return None
             self._incoming = None
-            return incoming.receiver.finish()
+            return incoming.partial.finish()
 
         def done(snapshot: SnapshotFile | None, error: BaseException | None) -> None:
             if error is not None:
@@ -198,7 +196,7 @@ class SnapshotCourier(Generic[State]):
         """Remove what has arrived of a snapshot; for the snapshot lane."""
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
-            incoming.receiver.abort()
+            incoming.partial.discard()
 
     def _abort(self, install: int) -> None:
         def work() -> None:

@@ -263,7 +263,7 @@ RULES: Final = (
         "a staged group, whose segment is no file yet, makes no older one needless",
         (
             Edit(f"{_JOURNAL}:Journal.detach", "self._durable.sequence", "self._place.sequence"),
-            Edit(f"{_INDEX}.droppable", "if self.taken_from is not None:", "if False:"),
+            Edit(f"{_INDEX}.droppable", "not self.takes_back and ", ""),
         ),
     ),
     Rule(

@@ -242,20 +242,7 @@ RULES: Final = (
         "pieces-in-order",
         "consensus.md, D18",
         "a piece that is not the next one is not written",
-        (
-            Edit(f"{_RECEIVING}:handle_chunk", "elif chunk.offset != incoming.offset:", "elif False:"),
-            Edit("quorum.raft.snapshots.receiver:SnapshotReceiver.write", "if offset != have:", "if False:"),
-            Edit(
-                "quorum.raft.snapshots.receiver:SnapshotReceiver.write",
-                "if offset + len(data) > self._total_bytes:",
-                "if False:",
-            ),
-            Edit(
-                "quorum.raft.snapshots.receiver:SnapshotReceiver.finish",
-                "if self._partial.size != self._total_bytes:",
-                "if False:",
-            ),
-        ),
+        (Edit(f"{_RECEIVING}:handle_chunk", "elif chunk.offset != incoming.offset:", "elif False:"),),
         guard="the file is verified as a whole before it is loaded, and refused (a-snapshot-is-read-back)",
     ),
     Rule(

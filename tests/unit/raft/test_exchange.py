@@ -91,14 +91,6 @@ def test_a_piece_that_finds_no_room_leaves_none_occupied() -> None:
     assert (bench.names, bench.disk.used_bytes) == ([], before)
 
 
-def test_a_piece_that_does_not_follow_ends_the_transfer() -> None:
-    bench = Bench()
-    bench.carry_out(piece(0))
-    bench.carry_out(piece(5000))
-    assert bench.answers[1:] == [SnapshotFailed(1)]
-    assert bench.names == []
-
-
 def test_what_cannot_be_removed_is_replaced_by_the_next_transfer(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.carry_out(piece(0))
