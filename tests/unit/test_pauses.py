@@ -1,4 +1,4 @@
-"""What a node believes after it stood still: only echoes are contact, and nothing is given up unread."""
+"""What a node believes after it stood still: nothing is given up unread."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from quorum.errors import NotLeaderError
 from quorum.node.replica import NodeReplica
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.core.errors import NotLeaderError as RaftNotLeaderError
-from quorum.raft.core.messages import Heartbeat, HeartbeatReply, Ready, Role, SoftState
+from quorum.raft.core.messages import Ready, Role, SoftState
 from quorum.raft.engine.engine import Engine
-from quorum.raft.peers.peers import PeerNode
 from tests.support.manual_runtime import ManualRuntime
 
 TERM = 3
@@ -74,23 +73,6 @@ class Bench:
         self.engine.start(self.engine.tick)
         self.runtime.turn()
 
-    def hear(self, message: Any) -> None:
-        self.engine.receive(PeerNode(message.sender), message)
-
-
-def test_an_answer_is_contact_of_the_time_of_the_heartbeat_that_it_answers() -> None:
-    bench = Bench(leader_id=1)
-    assert bench.engine.contact_age_ms() == 0.0
-    sent_ms = bench.runtime.now_ms
-    # The leader stood still, and then finds an old answer in its socket.
-    bench.runtime.now_ms += 2000.0
-    bench.hear(HeartbeatReply(TERM, 2, 1, sent_ms + 30.0, 0))
-    assert bench.engine.contact_age_ms() == 1970.0
-    bench.hear(HeartbeatReply(TERM, 3, 1, bench.runtime.now_ms, 0))
-    assert bench.engine.contact_age_ms() == 0.0
-    bench.hear(HeartbeatReply(TERM, 3, 1, sent_ms, 0))
-    assert bench.engine.contact_age_ms() == 0.0
-
 
 def test_a_leader_that_steps_down_over_a_proposal_tells_so_in_the_same_turn() -> None:
     bench = Bench(leader_id=1)
@@ -106,14 +88,6 @@ def test_a_leader_that_steps_down_over_a_proposal_tells_so_in_the_same_turn() ->
     assert bench.engine.leads
     bench.runtime.turn()
     assert not bench.engine.leads
-
-
-def test_a_heartbeat_is_contact_of_the_time_that_it_echoes() -> None:
-    bench = Bench(leader_id=2)
-    heard_ms = bench.runtime.now_ms
-    bench.runtime.now_ms += 2000.0
-    bench.hear(Heartbeat(TERM, 2, 1, 0, 0.0, heard_ms + 30.0))
-    assert bench.engine.contact_age_ms() == 1970.0
 
 
 class StubEngine(Anything):

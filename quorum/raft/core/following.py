@@ -126,6 +126,7 @@ def acknowledge(node: Node, follower: Follower) -> None:
 def handle_heartbeat(node: Node, heartbeat: Heartbeat) -> None:
     """Commit what both sides know to match, and answer."""
     node.known_index = max(node.known_index, heartbeat.known_index)
+    node.timer.echoed_ms = max(node.timer.echoed_ms, min(heartbeat.heard_ms, node.now_ms))
     if not node.receiving.installing:
         node.commit_to(min(heartbeat.commit_index, node.matched_index))
     if not node.halted:

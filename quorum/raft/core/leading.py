@@ -18,6 +18,8 @@ from quorum.raft.core.progress import Flow, Progress
 from quorum.raft.core.roles import NEVER, Leader, check_role_move
 from quorum.raft.core.sending import begin_snapshot, finish_snapshot
 
+#: a node hears itself at any time
+ALWAYS = float("inf")
 #: {first index: entries} that one ready() sends to whoever needs them, so that they are cut and encoded once
 Slices = dict[int, tuple[Entry, ...]]
 
@@ -100,7 +102,8 @@ def check_quorum(node: Node, leader: Leader) -> None:
 
 
 def quorum_contact_ms(node: Node, leader: Leader, confirmed: bool) -> float:
-    """Return when a leader last heard a majority: each voter of it was heard then or later.
+    """Return when a leader last heard a majority: each voter of it was heard then or later; ALWAYS if it
+    needs no other.
 
     Args:
         node: the leader.
@@ -113,7 +116,7 @@ def quorum_contact_ms(node: Node, leader: Leader, confirmed: bool) -> float:
     contacts: list[float] = []
     for node_id in latest.voters:
         if node_id == node.identity.node_id:
-            contacts.append(node.now_ms)
+            contacts.append(ALWAYS)
         else:
             peer = leader.progress[node_id]
             contacts.append(peer.confirmed_ms if confirmed else peer.contact_ms)

@@ -24,7 +24,7 @@ from quorum.raft.core.messages import (
 )
 from quorum.raft.core.options import Options
 from quorum.raft.core.outbox import Outbox
-from quorum.raft.core.roles import Candidate, Follower, Leader, check_role_move
+from quorum.raft.core.roles import NEVER, Candidate, Follower, Leader, check_role_move
 from quorum.raft.core.timing import ElectionTimer, Randomness
 from quorum.raft.core.transfers import Receiving, Sending
 
@@ -128,6 +128,9 @@ class Node:
             self.role = Follower(leader_id)
         if term > self.term:
             self._enter_term(term, 0)
+        if leader_id and self.timer.echoed_ms == NEVER:
+            # A new leader grants every session its full timeout; one that is found again grants nothing.
+            self.timer.echoed_ms = self.now_ms
 
     def become_candidate(self, pre: bool, story: str) -> Candidate:
         """Begin an attempt: the pre-vote in the current term, or the election in the next one."""
@@ -144,6 +147,7 @@ class Node:
         self.voted_for = voted_for
         self.outbox.hard_dirty = True
         self.matched_index = 0
+        self.timer.echoed_ms = NEVER
         self.receiving.drop()
 
     # --- who counts

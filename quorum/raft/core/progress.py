@@ -92,7 +92,8 @@ class Progress:
         self.heard = False  #: there was a message in this leadership and since its connection last closed
         self.goal_index = _UNREACHED  #: the leader's commit index at the last heartbeat's answer
         self.caught_up = False  #: at the last answer it held what was the goal then
-        self.confirmed_ms = float("-inf")  #: when the newest answered heartbeat was sent
+        #: when the newest answered heartbeat was sent: until then it is known to have heard this leader
+        self.confirmed_ms = now_ms
         self.progressed_ms = now_ms  #: last rise of the match, or first append into an empty flight
         self.outgoing: Outgoing | None = None  #: SNAPSHOT only
         self.retry_snapshot_ms = float("-inf")  #: no new transfer before

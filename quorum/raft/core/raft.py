@@ -58,7 +58,7 @@ from quorum.raft.core.messages import (
 from quorum.raft.core.node import Node, NodeIdentity
 from quorum.raft.core.options import Options
 from quorum.raft.core.progress import Flow
-from quorum.raft.core.roles import Candidate, Follower, Leader
+from quorum.raft.core.roles import NEVER, Candidate, Follower, Leader
 from quorum.raft.core.status import Status, describe
 from quorum.raft.core.timing import Randomness
 
@@ -422,6 +422,17 @@ class Raft:
         """Return the highest commit index that this node heard of; None while a snapshot is installed."""
         node = self._node
         return None if node.receiving.installing else max(node.commit_index, node.known_index)
+
+    @property
+    def contact_ms(self) -> float:
+        """Return until when the leader is known to have heard this node, and on the leader a majority.
+
+        By this node's clock; inf where it needs nobody, -inf without a leader.
+        """
+        role = self._node.role
+        if isinstance(role, Leader):
+            return leading.quorum_contact_ms(self._node, role, confirmed=True)
+        return self._node.timer.echoed_ms if role.leader_id else NEVER
 
     @property
     def deadline_ms(self) -> float:

@@ -6,6 +6,7 @@ Decides delays only; what is done when one ends is decided by `elections.py`. So
 from typing import Protocol
 
 from quorum.raft.core.options import Options
+from quorum.raft.core.roles import NEVER
 
 #: pre-votes in a row that are tried again at once; each one after them waits twice as long as the one before
 QUICK_ATTEMPTS = 4
@@ -19,7 +20,7 @@ class Randomness(Protocol):
 
 
 class ElectionTimer:
-    """The next campaign of a node that does not lead."""
+    """The contact with the leader, and the next campaign of a node that does not lead."""
 
     def __init__(self, options: Options, rng: Randomness, now_ms: float) -> None:
         """Begin with a short delay: a start is a fresh reason."""
@@ -29,6 +30,9 @@ class ElectionTimer:
         self._attempts = 0  #: pre-votes in a row since a leader was heard or a pre-vote won
         #: elections in a row that this node began, since a leader was heard or it was one
         self.elections = 0
+        #: until when, by its own clock, this term's leader is known to have heard this node: only what comes
+        #: back is contact, since a leader that is heard may hear nothing, and what is read late may be old
+        self.echoed_ms = NEVER
         self._span_ms = self._draw_timeout()
         self.campaign_ms = now_ms + self._draw_prompt()  #: when to campaign unless a leader is heard
 

@@ -22,12 +22,9 @@ from quorum.errors import NodeStoppedError, NotLeaderError, ProposalRefusedError
 from quorum.platform.runtime import Runtime
 from quorum.raft.core import errors as core_errors
 from quorum.raft.core.configuration import Configuration
-from quorum.raft.core.contact import Contacts
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.membership import MembershipChange
 from quorum.raft.core.messages import (
-    Heartbeat,
-    HeartbeatReply,
     Message,
     PeerDown,
     PeerUp,
@@ -111,7 +108,6 @@ class Engine:
         #: True on a leader that applied the first entry of its own term and hands leadership to nobody
         self.accepts_proposals = False
         self._links = MemberLinks(transport, peer_ids)
-        self._contacts = Contacts()
         #: {index: [(term, callback)]} of entries whose fate somebody waits for
         self._waiting: dict[int, list[tuple[int, Callable[[bool], None]]]] = {}
         self._undurable = Undurable()
@@ -236,14 +232,10 @@ class Engine:
         """Take a message from a member as its connection proved it (called by the transport)."""
         if self._stopped:
             return
-        counts = not self.leads or speaks_for_member(self.configuration, node)
-        if isinstance(message, ShellMessage):
-            if counts and message.term == self.term:
-                self._guard("receive", self._application.receive, message)
-            return
-        self.step(Receive(message, node.incarnation))
-        if isinstance(message, Heartbeat | HeartbeatReply) and counts and message.term == self.term:
-            self._contacts.hear(message, leads=self.leads, now_ms=self._runtime.monotonic_ms())
+        if not isinstance(message, ShellMessage):
+            self.step(Receive(message, node.incarnation))
+        elif message.term == self.term and (not self.leads or speaks_for_member(self.configuration, node)):
+            self._guard("receive", self._application.receive, message)
 
     def guarded(self, what: str, call: Callable[[*Arguments], None]) -> Callable[[*Arguments], None]:
         """Return a callback for the event loop in which an exception stops the node with its story."""
@@ -354,9 +346,7 @@ class Engine:
             self._transport.send(node, message)
 
     def _take_soft_state(self, soft_state: SoftState) -> None:
-        previous, self.soft_state = self.soft_state, soft_state
-        now_ms = self._runtime.monotonic_ms()
-        self._contacts.role_changed(previous, soft_state, self._links.peers, now_ms)
+        self.soft_state = soft_state
         log.info(
             "became %s in term %d (leader: %s, last index %d, applied %d)%s",
             soft_state.role.value,
@@ -367,7 +357,7 @@ class Engine:
             f", halted: {soft_state.halted}" if soft_state.halted else "",
         )
         # While no leader is known ticks are closer.
-        self._arm_ticker(now_ms)
+        self._arm_ticker(self._runtime.monotonic_ms())
         if soft_state.leader_id:
             self._links.drop_others(self._core.linked_members())
         self._application.leadership_changed(soft_state)
@@ -431,14 +421,11 @@ class Engine:
     @property
     def heard_by_leader_ms(self) -> float:
         """Until when, by this node's clock, the current leader is known to have heard it; -inf: no leader."""
-        return self._contacts.heard_ms(self.soft_state.leader_id)
+        return self._core.contact_ms
 
     def contact_age_ms(self) -> float:
         """Milliseconds since a current leader was heard; on the leader, since it last heard a majority."""
-        now_ms = self._runtime.monotonic_ms()
-        if not self.leads:
-            return now_ms - self.heard_by_leader_ms
-        return now_ms - self._contacts.majority_heard_ms(self.voter_ids(), self.node_id, now_ms)
+        return max(0.0, self._runtime.monotonic_ms() - self._core.contact_ms)
 
     def hears_leader(self) -> bool:
         """Tell whether a leader is known and was heard within the longest election timeout."""

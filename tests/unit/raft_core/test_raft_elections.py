@@ -610,3 +610,28 @@ def test_the_harness_notices_a_second_leader_of_a_term() -> None:
     world.leaders[world.processes[leader].raft.status().term] = leader % 3 + 1
     with pytest.raises(BrokenPromiseError, match="lead term"):
         world.run_for(20)
+
+
+def test_an_answer_is_contact_of_when_its_heartbeat_left() -> None:
+    solo = Solo([1])
+    solo.lead()
+    sent_ms = solo.now_ms
+    # The leader stood still, and then finds an old answer in its socket.
+    solo.now_ms += 2000
+    solo.hear(HeartbeatReply(2, 2, 1, sent_ms + 30, 0))
+    assert (solo.role(), solo.raft.contact_ms) == (Role.LEADER, sent_ms + 30)
+    solo.hear(HeartbeatReply(2, 3, 1, solo.now_ms, 0))
+    assert solo.raft.contact_ms == solo.now_ms
+    solo.hear(HeartbeatReply(2, 3, 1, sent_ms, 0))
+    assert solo.raft.contact_ms == solo.now_ms
+
+
+def test_a_heartbeat_is_contact_of_the_time_that_it_echoes() -> None:
+    solo = Solo([1])
+    solo.hear(Heartbeat(1, 2, 1, 0, 0.0))
+    found_ms = solo.now_ms
+    solo.now_ms += 2000
+    solo.hear(Heartbeat(1, 2, 1, 0, 0.0, found_ms + 30))
+    assert solo.raft.contact_ms == found_ms + 30
+    solo.hear(Heartbeat(2, 3, 1, 0, 0.0, found_ms + 30))
+    assert solo.raft.contact_ms == solo.now_ms, "a new leader counts as heard"
