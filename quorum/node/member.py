@@ -420,7 +420,7 @@ class QuorumMember:
         if self._ended:
             return
         if no_files:
-            self.frontend.shedder.no_files()
+            self.frontend.no_files()
         if not self.engine.soft_state.halted:
             self.engine.step(Halt(str(error)))
         self.runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from quorum.core import queries
 from quorum.core.codes import MARSHALLING_ERROR, NO_WATCHER, OK, QUOTA_EXCEEDED
 from quorum.core.watches import KINDS_BY_TYPE, WatchCause, WatchTable, branch_bytes, watch_bytes
-from quorum.server.reads import Asker
+from quorum.server.client import ClientConnection
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.lookups import (
     ADD_PERSISTENT,
@@ -46,7 +46,7 @@ MULTI_READ_NAMES_MAX: Final = 200_000
 _WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
 
 
-def answer_get_acl(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+def answer_get_acl(replica: ReplicaView, asker: ClientConnection, xid: int, path: str) -> bytes:
     """Answer getACL."""
     machine = replica.machine
     found = queries.get_acl(machine, path, asker.identities)
@@ -55,7 +55,9 @@ def answer_get_acl(replica: ReplicaView, asker: Asker, xid: int, path: str) -> b
     return encode_acl(xid, machine.zxid, *found)
 
 
-def answer_get_all_children_number(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+def answer_get_all_children_number(
+    replica: ReplicaView, asker: ClientConnection, xid: int, path: str
+) -> bytes:
     """Answer getAllChildrenNumber."""
     machine = replica.machine
     found = queries.count_descendants(machine, path, asker.identities)
@@ -64,13 +66,13 @@ def answer_get_all_children_number(replica: ReplicaView, asker: Asker, xid: int,
     return encode_number(xid, machine.zxid, found)
 
 
-def answer_get_ephemerals(replica: ReplicaView, asker: Asker, xid: int, prefix: str) -> bytes:
+def answer_get_ephemerals(replica: ReplicaView, asker: ClientConnection, xid: int, prefix: str) -> bytes:
     """Answer getEphemerals."""
     machine = replica.machine
     return encode_children(xid, machine.zxid, queries.ephemerals_of(machine, asker.session_id, prefix))
 
 
-def answer_who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -> bytes:
+def answer_who_am_i(replica: ReplicaView, asker: ClientConnection, xid: int, _body: None) -> bytes:
     """Tell schemes and user names; a digest stays where it is."""
     proven = [
         (scheme, name.partition(":")[0] if scheme == "digest" else name)
@@ -80,7 +82,7 @@ def answer_who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -
 
 
 def answer_multi_read(
-    replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[int, str]] | None
+    replica: ReplicaView, asker: ClientConnection, xid: int, reads: list[tuple[int, str]] | None
 ) -> bytes:
     """Answer each read on its own, or none if they are too many or their answers too large together.
 
@@ -110,7 +112,7 @@ def answer_multi_read(
     return encode_multi_read(xid, machine.zxid, answers)
 
 
-def answer_add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
+def answer_add_watch(replica: ReplicaView, asker: ClientConnection, xid: int, request: WatchRequest) -> bytes:
     """Answer addWatch."""
     zxid = replica.machine.zxid
     kind = _KINDS_BY_MODE.get(request.code)
@@ -128,7 +130,7 @@ def answer_add_watch(replica: ReplicaView, asker: Asker, xid: int, request: Watc
 def answer_named_watches(
     act: Callable[[WatchTable[Any], str, Any, int], bool],
     replica: ReplicaView,
-    asker: Asker,
+    asker: ClientConnection,
     xid: int,
     request: WatchRequest,
 ) -> bytes:

@@ -10,12 +10,13 @@ docs/guarantees.md, "Sessions and watches", "Reads".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from quorum.core import queries
 from quorum.core.codes import NO_NODE, QUOTA_EXCEEDED
 from quorum.core.rearm import rearm
 from quorum.core.watches import WatchCause, watch_bytes
+from quorum.server.client import ClientConnection
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.replies import (
     encode_children,
@@ -33,19 +34,9 @@ _EXIST: Final = WatchCause.EXIST
 _CHILD: Final = WatchCause.CHILD
 
 
-class Asker(Protocol):
-    """The connection that asks."""
-
-    #: its session; 0 before it has one
-    session_id: int
-    #: [[scheme, id], …] that the client has proven, or None
-    identities: list[list[str]] | None
-
-    def may_watch(self, watches: int, size: int) -> bool:
-        """Tell whether the connection may have so many more watches of so many bytes; counts a refusal."""
-
-
-def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
+def answer_get_data(
+    replica: ReplicaView, asker: ClientConnection, xid: int, asked: tuple[str, bool]
+) -> bytes:
     """Answer getData."""
     path, watch = asked
     machine = replica.machine
@@ -60,7 +51,7 @@ def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[s
     return encode_data(xid, machine.zxid, data, stat)
 
 
-def answer_exists(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
+def answer_exists(replica: ReplicaView, asker: ClientConnection, xid: int, asked: tuple[str, bool]) -> bytes:
     """Answer exists."""
     path, watch = asked
     machine = replica.machine
@@ -76,7 +67,12 @@ def answer_exists(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str
 
 
 def answer_get_children(
-    replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool], *, with_stat: bool = False
+    replica: ReplicaView,
+    asker: ClientConnection,
+    xid: int,
+    asked: tuple[str, bool],
+    *,
+    with_stat: bool = False,
 ) -> bytes:
     """Answer getChildren, or getChildren2, whose answer has the Stat."""
     path, watch = asked
@@ -93,7 +89,9 @@ def answer_get_children(
     return encode_children(xid, machine.zxid, names, stat)
 
 
-def answer_set_watches(replica: ReplicaView, asker: Asker, xid: int, request: SetWatches) -> list[bytes]:
+def answer_set_watches(
+    replica: ReplicaView, asker: ClientConnection, xid: int, request: SetWatches
+) -> list[bytes]:
     """Arm what a returning client had armed.
 
     Returns:
