@@ -37,13 +37,12 @@ from quorum.wire.replies import (
 )
 
 _GET_DATA: Final = int(OpCode.GET_DATA)
-_KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchCause.PERSISTENT, ADD_RECURSIVE: WatchCause.RECURSIVE}
+#: {mode: (what is armed, watches that it counts as)}
+_MODES: Final = {ADD_PERSISTENT: (WatchCause.PERSISTENT, 2), ADD_RECURSIVE: (WatchCause.RECURSIVE, 1)}
 #: bytes of the answers to one multiRead, as they are sent; a few bytes ask for a large node, and often
 MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024
 #: names in them, unless it is one read: these take some tens of milliseconds, as many bytes of data a few
 MULTI_READ_NAMES_MAX: Final = 200_000
-#: {mode: watches that it counts as}
-_WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
 
 
 def answer_get_acl(replica: ReplicaView, asker: ClientConnection, xid: int, path: str) -> bytes:
@@ -115,13 +114,13 @@ def answer_multi_read(
 def answer_add_watch(replica: ReplicaView, asker: ClientConnection, xid: int, request: WatchRequest) -> bytes:
     """Answer addWatch."""
     zxid = replica.machine.zxid
-    kind = _KINDS_BY_MODE.get(request.code)
-    if kind is None:
+    if request.code not in _MODES:
         return encode_header(xid, zxid, MARSHALLING_ERROR)
+    kind, watches = _MODES[request.code]
     size = watch_bytes(request.path)
     if kind is WatchCause.RECURSIVE:
         size += branch_bytes(request.path)
-    if not asker.may_watch(_WATCHES_BY_MODE[request.code], size):
+    if not asker.may_watch(watches, size):
         return encode_header(xid, zxid, QUOTA_EXCEEDED)
     replica.watches.add(kind, request.path, asker)
     return encode_number(xid, zxid, OK)

@@ -1,4 +1,4 @@
-"""Answers to what changes nothing: exists, getData, getChildren, getChildren2, setWatches, setWatches2.
+"""Answers to what changes nothing: exists, getData, getChildren, getChildren2.
 
 Each takes the replica's state as it is now and returns the reply as a whole frame; the watch that was asked
 for is armed after the state was read and before anything else can change it. exists arms a watch on a
@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from quorum.core import queries
 from quorum.core.codes import NO_NODE, QUOTA_EXCEEDED
-from quorum.core.rearm import rearm
 from quorum.core.watches import WatchCause, watch_bytes
 from quorum.server.client import ClientConnection
 from quorum.server.replica_view import ReplicaView
@@ -23,12 +22,8 @@ from quorum.wire.replies import (
     encode_data,
     encode_header,
     encode_stat,
-    encode_watch_event,
 )
-from quorum.wire.requests import SetWatches
 
-#: header zxid of the events that a setWatches finds out about: no single transaction is known for them
-_NO_ZXID: Final = -1
 _DATA: Final = WatchCause.DATA
 _EXIST: Final = WatchCause.EXIST
 _CHILD: Final = WatchCause.CHILD
@@ -87,18 +82,3 @@ def answer_get_children(
         replica.watches.add(_CHILD, path, asker)
     names, stat = found if with_stat else (found, b"")
     return encode_children(xid, machine.zxid, names, stat)
-
-
-def answer_set_watches(
-    replica: ReplicaView, asker: ClientConnection, xid: int, request: SetWatches
-) -> list[bytes]:
-    """Arm what a returning client had armed.
-
-    Returns:
-        The events that it missed, then the reply, all as whole frames.
-    """
-    machine = replica.machine
-    missed = rearm(machine, replica.watches, asker, *request)
-    frames = [encode_watch_event(_NO_ZXID, event_type, path) for event_type, path in missed]
-    frames.append(encode_header(xid, machine.zxid, 0))
-    return frames
