@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from quorum.client import lookups, requests
 from quorum.client.errors import NoAuthError, NoNodeError, RequestTooLargeError, ServerError
 from quorum.client.lookups import ReadOutcome
-from quorum.client.requests import PreparedRequest
+from quorum.client.session import ClientSession
 from quorum.errors import CODE_NUMBERS
 
 #: Nodes that one request reads: a server answers it in one turn.
@@ -23,17 +23,8 @@ NODES_MAX: Final = 1_000
 #: Requests of one call that are under way at a time.
 REQUESTS_MAX: Final = 8
 
-T = TypeVar("T")
 
-
-class Caller(Protocol):
-    """What sends requests: a session."""
-
-    async def call(self, request: PreparedRequest[T]) -> T:
-        """Send a request and wait for its reply."""
-
-
-async def read_all(session: Caller, paths: Sequence[str]) -> list[ReadOutcome]:
+async def read_all(session: ClientSession, paths: Sequence[str]) -> list[ReadOutcome]:
     """Read the data of nodes; one outcome per path, in order.
 
     Raises:

@@ -23,12 +23,13 @@ from typing import Any, Final, NamedTuple
 
 from quorum.core.codes import OK, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
 from quorum.core.machine import CONFIG_PATH
+from quorum.core.rearm import rearm
 from quorum.core.results import RunOutcome
 from quorum.core.watches import branch_bytes, watch_bytes
 from quorum.server.client import ClientConnection, Host
 from quorum.server.operations import ANSWERS, weight
 from quorum.server.phases import Move, Phase
-from quorum.server.reads import answer_get_data, answer_set_watches
+from quorum.server.reads import answer_get_data
 from quorum.server.reconfig import begin_change
 from quorum.wire.errors import WireError
 from quorum.wire.protocol import XID_PING, OpCode
@@ -39,6 +40,7 @@ from quorum.wire.replies import (
     encode_outcome,
     encode_path,
     encode_sync,
+    encode_watch_event,
 )
 from quorum.wire.requests import Command, SetWatches, watches_of
 
@@ -51,7 +53,7 @@ TURN_MS_MAX: Final = 5.0
 
 _pack_head: Final = REPLY_HEAD.pack
 _STAT_REPLY_BYTES: Final = REPLY_HEADER_BYTES + 68
-#: header zxid of the reply to an operation that is not served
+#: header zxid of the reply to an operation that is not served, and of an event that was missed meanwhile
 _NO_ZXID: Final = -1
 
 _PING: Final = int(OpCode.PING)
@@ -181,8 +183,10 @@ class Pipeline:
         size += sum(map(branch_bytes, request.recursive))
         if not self._connection.may_watch(0, size):
             return
-        for frame in answer_set_watches(self._host.replica, self._connection, xid, request):
-            self._stream.queue(frame)
+        replica = self._host.replica
+        for event_type, path in rearm(replica.machine, replica.watches, self._connection, *request):
+            self._stream.queue(encode_watch_event(_NO_ZXID, event_type, path))
+        self._stream.queue(encode_header(xid, replica.machine.zxid, OK))
 
     def _reconfigured(self, xid: int, err: int | None) -> None:
         """Answer a change of members; one whose outcome is not known (None) ends the connection."""

@@ -17,6 +17,7 @@ from quorum.server.contact import Contact
 from quorum.server.counters import Waits
 from quorum.server.phases import MOVES, OPEN, Move, Phase
 from quorum.server.replica_view import ReplicaView
+from quorum.server.shedding import ClientShedder
 from quorum.server.stream import ClientStream, StreamHost
 from quorum.wire.errors import WireError
 
@@ -46,6 +47,10 @@ class Host(StreamHost, Protocol):
     contact: Contact
     #: {the four bytes that a connection may begin with: the word that they are}
     words: dict[bytes, str]
+
+    @property
+    def shedder(self) -> ClientShedder:
+        """The bounds of all connections together."""
 
     def now_ms(self) -> float:
         """The monotonic clock."""
@@ -159,7 +164,19 @@ class ClientConnection:
         if table.count_of(self) + watches > options.watches_per_connection_max:
             host.counters.watches_refused += 1
             return False
-        return table.total_bytes + size <= options.watch_bytes_total_max or host.shedder.make_room(self, size)
+        limit = options.watch_bytes_total_max
+        while table.total_bytes + size > limit:
+            # The fattest connection goes for it, this one unless another holds as much as it would.
+            goes, wanted = table.fattest(), table.bytes_of(self) + size
+            if goes is None or goes is self or table.bytes_of(goes) < wanted:
+                goes, held = self, wanted
+            else:
+                held = table.bytes_of(goes)
+            host.shedder.drop(goes.stream, held, "bytes of watches", "watch_bytes_total_max", limit)
+            table.remove_watcher(goes)
+            if goes is self:
+                return False
+        return True
 
     def count(self, requests: int) -> None:
         """Count requests that were read."""

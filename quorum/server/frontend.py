@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from quorum.core.codes import PERM_READ, SESSION_ATTACHED, SESSION_CLOSED
 from quorum.core.results import Event, RunOutcome
+from quorum.platform.accepting import Room
 from quorum.server import words
 from quorum.server.client import ClientConnection
 from quorum.server.contact import Contact
@@ -78,7 +79,8 @@ class Frontend:
         self.counters = Counters()
         #: every connection, in the order of acceptance
         self.connections: dict[ClientConnection, None] = {}
-        self.shedder = ClientShedder(options, self.counters, self.connections, now_ms)
+        self.shedder = ClientShedder(options, self.counters)
+        self._room = Room("client", options.connections_max, lambda: now_ms() / 1000)
         self.turn = Turn(call_soon, now_ms)
         self.contact = Contact(options, now_ms())
         self.replica: ReplicaView
@@ -88,8 +90,8 @@ class Frontend:
         self._awaiting: dict[ClientConnection, None] = {}
         #: size of the data directory when it was last asked for
         self.data_dir_bytes = 0
-        #: the answers that wait until it is measured
-        self._awaiting_size: list[Callable[[], None]] = []
+        #: words that wait until it is measured, and what writes their answers
+        self._awaiting_size: list[tuple[str, Callable[[Iterator[str]], None]]] = []
         self._run_in_thread = run_in_thread
         #: {connection without a session, or that is to close: when it has had its time}, in that order
         self._deadlines: dict[ClientConnection, float] = {}
@@ -104,13 +106,27 @@ class Frontend:
 
     def attach(self, replica: ReplicaView) -> None:
         """Set the replica below; once, before any connection is accepted."""
-        self.replica = self.shedder.replica = replica
+        self.replica = replica
 
     def new_connection(self) -> ClientConnection:
         """Make a connection that was accepted; its stream is the protocol."""
         connection = ClientConnection(self)
         connection.read_with(Greeting(self, connection))
         return connection
+
+    def has_room(self, coming: int) -> bool:
+        """Tell whether one more connection may be accepted when so many are coming already."""
+        return self._room.is_left(len(self.connections) + coming)
+
+    def no_files(self) -> None:
+        """The system has no file left: let the idlest connections go, and for a while no others in.
+
+        Those without a session go first, the oldest before the others, then those silent the longest.
+        """
+        idlest = sorted(self.connections, key=lambda each: (each.session_id != 0, each.last_read_ms))
+        for connection in idlest[: self._room.ran_out(len(idlest))]:
+            self.counters.connections_shed += 1
+            connection.stream.drop()
 
     # -- what the replica calls --
 
@@ -269,12 +285,9 @@ class Frontend:
         if word not in words.MEASURED or word not in self.options.four_letter_words:
             speak(words.answer(word, self))
             return
-        self._awaiting_size.append(partial(self._speak_of_size, word, speak))
+        self._awaiting_size.append((word, speak))
         if len(self._awaiting_size) == 1:
             self._run_in_thread(partial(bytes_below, self.options.data_dir), self._measured)
-
-    def _speak_of_size(self, word: str, speak: Callable[[Iterator[str]], None]) -> None:
-        speak(words.answer(word, self))
 
     def _measured(self, size: int | None, error: BaseException | None) -> None:
         """Answer all that asked while the data directory was measured."""
@@ -282,8 +295,8 @@ class Frontend:
             log.warning("could not measure the data directory %s: %s", self.options.data_dir, error)
         self.data_dir_bytes = UNKNOWN_BYTES if size is None else size
         waiting, self._awaiting_size = self._awaiting_size, []
-        for answer in waiting:
-            answer()
+        for word, speak in waiting:
+            speak(words.answer(word, self))
 
     # -- inner parts --
 

@@ -1,8 +1,8 @@
 """The listening socket of the client port.
 
 Accepts connections and hands each to the front end, as long as there is room for it: `connections_max` keeps
-files free for the journal and the peers, and where the system has none left all the same, clients are shed
-(shedding.py). The socket is bound before the node starts, so that free ports can be found without a race.
+files free for the journal and the peers, and where the system has none left all the same, idle clients go.
+The socket is bound before the node starts, so that free ports can be found without a race.
 Soft state only.
 """
 
@@ -24,9 +24,8 @@ class ClientListener:
     def start_on(self, bound: socket.socket) -> None:
         """Listen on a bound socket; it belongs to the listener from now on."""
         frontend = self._frontend
-        shedder = frontend.shedder
         self._acceptor = Acceptor(
-            bound, lambda: frontend.new_connection().stream, shedder.has_room, shedder.no_files
+            bound, lambda: frontend.new_connection().stream, frontend.has_room, frontend.no_files
         )
         self._acceptor.start()
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from quorum.core import queries
 from quorum.core.codes import MARSHALLING_ERROR, NO_WATCHER, OK, QUOTA_EXCEEDED
 from quorum.core.watches import KINDS_BY_TYPE, WatchCause, WatchTable, branch_bytes, watch_bytes
-from quorum.server.reads import Asker
+from quorum.server.client import ClientConnection
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.lookups import (
     ADD_PERSISTENT,
@@ -37,16 +37,15 @@ from quorum.wire.replies import (
 )
 
 _GET_DATA: Final = int(OpCode.GET_DATA)
-_KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchCause.PERSISTENT, ADD_RECURSIVE: WatchCause.RECURSIVE}
+#: {mode: (what is armed, watches that it counts as)}
+_MODES: Final = {ADD_PERSISTENT: (WatchCause.PERSISTENT, 2), ADD_RECURSIVE: (WatchCause.RECURSIVE, 1)}
 #: bytes of the answers to one multiRead, as they are sent; a few bytes ask for a large node, and often
 MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024
 #: names in them, unless it is one read: these take some tens of milliseconds, as many bytes of data a few
 MULTI_READ_NAMES_MAX: Final = 200_000
-#: {mode: watches that it counts as}
-_WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
 
 
-def answer_get_acl(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+def answer_get_acl(replica: ReplicaView, asker: ClientConnection, xid: int, path: str) -> bytes:
     """Answer getACL."""
     machine = replica.machine
     found = queries.get_acl(machine, path, asker.identities)
@@ -55,7 +54,9 @@ def answer_get_acl(replica: ReplicaView, asker: Asker, xid: int, path: str) -> b
     return encode_acl(xid, machine.zxid, *found)
 
 
-def answer_get_all_children_number(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+def answer_get_all_children_number(
+    replica: ReplicaView, asker: ClientConnection, xid: int, path: str
+) -> bytes:
     """Answer getAllChildrenNumber."""
     machine = replica.machine
     found = queries.count_descendants(machine, path, asker.identities)
@@ -64,13 +65,13 @@ def answer_get_all_children_number(replica: ReplicaView, asker: Asker, xid: int,
     return encode_number(xid, machine.zxid, found)
 
 
-def answer_get_ephemerals(replica: ReplicaView, asker: Asker, xid: int, prefix: str) -> bytes:
+def answer_get_ephemerals(replica: ReplicaView, asker: ClientConnection, xid: int, prefix: str) -> bytes:
     """Answer getEphemerals."""
     machine = replica.machine
     return encode_children(xid, machine.zxid, queries.ephemerals_of(machine, asker.session_id, prefix))
 
 
-def answer_who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -> bytes:
+def answer_who_am_i(replica: ReplicaView, asker: ClientConnection, xid: int, _body: None) -> bytes:
     """Tell schemes and user names; a digest stays where it is."""
     proven = [
         (scheme, name.partition(":")[0] if scheme == "digest" else name)
@@ -80,7 +81,7 @@ def answer_who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -
 
 
 def answer_multi_read(
-    replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[int, str]] | None
+    replica: ReplicaView, asker: ClientConnection, xid: int, reads: list[tuple[int, str]] | None
 ) -> bytes:
     """Answer each read on its own, or none if they are too many or their answers too large together.
 
@@ -110,16 +111,16 @@ def answer_multi_read(
     return encode_multi_read(xid, machine.zxid, answers)
 
 
-def answer_add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
+def answer_add_watch(replica: ReplicaView, asker: ClientConnection, xid: int, request: WatchRequest) -> bytes:
     """Answer addWatch."""
     zxid = replica.machine.zxid
-    kind = _KINDS_BY_MODE.get(request.code)
-    if kind is None:
+    if request.code not in _MODES:
         return encode_header(xid, zxid, MARSHALLING_ERROR)
+    kind, watches = _MODES[request.code]
     size = watch_bytes(request.path)
     if kind is WatchCause.RECURSIVE:
         size += branch_bytes(request.path)
-    if not asker.may_watch(_WATCHES_BY_MODE[request.code], size):
+    if not asker.may_watch(watches, size):
         return encode_header(xid, zxid, QUOTA_EXCEEDED)
     replica.watches.add(kind, request.path, asker)
     return encode_number(xid, zxid, OK)
@@ -128,7 +129,7 @@ def answer_add_watch(replica: ReplicaView, asker: Asker, xid: int, request: Watc
 def answer_named_watches(
     act: Callable[[WatchTable[Any], str, Any, int], bool],
     replica: ReplicaView,
-    asker: Asker,
+    asker: ClientConnection,
     xid: int,
     request: WatchRequest,
 ) -> bytes:

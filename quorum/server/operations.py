@@ -15,7 +15,7 @@ from quorum.core.codes import OP_CHECK, OP_CLOSE_SESSION, OP_SYNC
 from quorum.core.tree import Directory, Tree, record_of
 from quorum.core.watches import WatchTable
 from quorum.server import lookups, reads
-from quorum.server.reads import Asker
+from quorum.server.client import ClientConnection
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.operations import OPERATIONS, Treatment
 from quorum.wire.protocol import OpCode
@@ -38,7 +38,7 @@ RUNS: Final = frozenset({*RUN_DECODERS, OP_SYNC, OP_CLOSE_SESSION})
 #: what a connection that may only read is refused
 CHANGING: Final = frozenset({*RUN_DECODERS, OP_SYNC, OP_CHECK, int(OpCode.RECONFIG)})
 #: {read: what answers it with a whole frame, from its body, after arming the watch if one is due}
-ANSWERS: Final[dict[int, Callable[[ReplicaView, Asker, int, Any], bytes]]] = {
+ANSWERS: Final[dict[int, Callable[[ReplicaView, ClientConnection, int, Any], bytes]]] = {
     int(OpCode.EXISTS): reads.answer_exists,
     int(OpCode.GET_DATA): reads.answer_get_data,
     int(OpCode.GET_CHILDREN): reads.answer_get_children,

@@ -1,4 +1,4 @@
-"""Answers to what changes nothing: exists, getData, getChildren, getChildren2, setWatches, setWatches2.
+"""Answers to what changes nothing: exists, getData, getChildren, getChildren2.
 
 Each takes the replica's state as it is now and returns the reply as a whole frame; the watch that was asked
 for is armed after the state was read and before anything else can change it. exists arms a watch on a
@@ -10,42 +10,28 @@ docs/guarantees.md, "Sessions and watches", "Reads".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from quorum.core import queries
 from quorum.core.codes import NO_NODE, QUOTA_EXCEEDED
-from quorum.core.rearm import rearm
 from quorum.core.watches import WatchCause, watch_bytes
+from quorum.server.client import ClientConnection
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.replies import (
     encode_children,
     encode_data,
     encode_header,
     encode_stat,
-    encode_watch_event,
 )
-from quorum.wire.requests import SetWatches
 
-#: header zxid of the events that a setWatches finds out about: no single transaction is known for them
-_NO_ZXID: Final = -1
 _DATA: Final = WatchCause.DATA
 _EXIST: Final = WatchCause.EXIST
 _CHILD: Final = WatchCause.CHILD
 
 
-class Asker(Protocol):
-    """The connection that asks."""
-
-    #: its session; 0 before it has one
-    session_id: int
-    #: [[scheme, id], …] that the client has proven, or None
-    identities: list[list[str]] | None
-
-    def may_watch(self, watches: int, size: int) -> bool:
-        """Tell whether the connection may have so many more watches of so many bytes; counts a refusal."""
-
-
-def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
+def answer_get_data(
+    replica: ReplicaView, asker: ClientConnection, xid: int, asked: tuple[str, bool]
+) -> bytes:
     """Answer getData."""
     path, watch = asked
     machine = replica.machine
@@ -60,7 +46,7 @@ def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[s
     return encode_data(xid, machine.zxid, data, stat)
 
 
-def answer_exists(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool]) -> bytes:
+def answer_exists(replica: ReplicaView, asker: ClientConnection, xid: int, asked: tuple[str, bool]) -> bytes:
     """Answer exists."""
     path, watch = asked
     machine = replica.machine
@@ -76,7 +62,12 @@ def answer_exists(replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str
 
 
 def answer_get_children(
-    replica: ReplicaView, asker: Asker, xid: int, asked: tuple[str, bool], *, with_stat: bool = False
+    replica: ReplicaView,
+    asker: ClientConnection,
+    xid: int,
+    asked: tuple[str, bool],
+    *,
+    with_stat: bool = False,
 ) -> bytes:
     """Answer getChildren, or getChildren2, whose answer has the Stat."""
     path, watch = asked
@@ -91,16 +82,3 @@ def answer_get_children(
         replica.watches.add(_CHILD, path, asker)
     names, stat = found if with_stat else (found, b"")
     return encode_children(xid, machine.zxid, names, stat)
-
-
-def answer_set_watches(replica: ReplicaView, asker: Asker, xid: int, request: SetWatches) -> list[bytes]:
-    """Arm what a returning client had armed.
-
-    Returns:
-        The events that it missed, then the reply, all as whole frames.
-    """
-    machine = replica.machine
-    missed = rearm(machine, replica.watches, asker, *request)
-    frames = [encode_watch_event(_NO_ZXID, event_type, path) for event_type, path in missed]
-    frames.append(encode_header(xid, machine.zxid, 0))
-    return frames

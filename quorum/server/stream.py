@@ -15,11 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
 
-from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
+from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN, Budgets
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.phases import Phase
-from quorum.server.shedding import ClientShedder
 
 log = logging.getLogger("quorate.server")
 
@@ -137,11 +136,13 @@ class StreamHost(Protocol):
 
     options: ServerOptions
     counters: Counters
-    #: the bounds of all connections together
-    shedder: ClientShedder
     turn: Turn
     #: {byte side whose peer does not keep up with what it is sent: bytes that waited when last looked at}
     blocked: dict[ClientStream, int]
+
+    @property
+    def shedder(self) -> Budgets[ClientStream]:
+        """The bounds of all connections together."""
 
 
 class ClientStream(asyncio.Protocol):

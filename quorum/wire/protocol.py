@@ -61,18 +61,8 @@ class EventType(IntEnum):
     PERSISTENT_WATCH_REMOVED = 7
 
 
-class KeeperState(IntEnum):
-    """Watcher.Event.KeeperState; a server only ever sends SYNC_CONNECTED."""
-
-    DISCONNECTED = 0
-    SYNC_CONNECTED = 3
-    AUTH_FAILED = 4
-    CONNECTED_READ_ONLY = 5
-    SASL_AUTHENTICATED = 6
-    EXPIRED = -112
-    CLOSED = 7
-
-
+#: Watcher.Event.KeeperState: the only one that a server sends.
+SYNC_CONNECTED: Final = 3
 #: Reserved xids: a watch event, a ping, an auth packet, a SetWatches of the client library.
 XID_NOTIFICATION: Final = -1
 XID_PING: Final = -2

@@ -25,7 +25,7 @@ from quorum.wire.jute import (
     string_bytes,
     strings_bytes,
 )
-from quorum.wire.protocol import PASSWORD_BYTES, XID_NOTIFICATION, KeeperState, OpCode
+from quorum.wire.protocol import PASSWORD_BYTES, SYNC_CONNECTED, XID_NOTIFICATION, OpCode
 
 #: Length, xid, zxid, err.
 REPLY_HEAD: Final = Struct(">iiqi")
@@ -221,8 +221,7 @@ def encode_watch_event(zxid: int, event_type: int, path: str) -> bytes:
     """Encode a watch event; its bytes are the same for every watcher."""
     raw = path.encode()
     size = REPLY_HEADER_BYTES + 12 + len(raw)
-    state = KeeperState.SYNC_CONNECTED
-    return _EVENT_HEAD(size, XID_NOTIFICATION, zxid, 0, event_type, state, len(raw)) + raw
+    return _EVENT_HEAD(size, XID_NOTIFICATION, zxid, 0, event_type, SYNC_CONNECTED, len(raw)) + raw
 
 
 def decode_connect_response(frame: Buffer) -> ConnectResponse:

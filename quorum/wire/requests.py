@@ -82,13 +82,6 @@ class ConnectRequest(NamedTuple):
     read_only: bool | None
 
 
-class ReadRequest(NamedTuple):
-    """exists, getData, getChildren or getChildren2."""
-
-    path: str
-    watch: bool
-
-
 class Reconfig(NamedTuple):
     """A change of the members; either the first two or the third say which."""
 
@@ -187,7 +180,7 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
         if 0 < length <= SHORT_PATH_BYTES_MAX and after < end:
             return str(buffer[start + 4 : after], "utf-8", "replace"), buffer[after] != 0
     reader = JuteReader(buffer, start, end, "read")
-    return ReadRequest(reader.path("path"), reader.boolean("watch"))
+    return reader.path("path"), reader.boolean("watch")
 
 
 def _set_watches(record: str, *fields: str) -> Callable[..., SetWatches]:

@@ -119,11 +119,6 @@ SUMMARIES: Final = {
 _ALIASES: Final = {"exit": "quit", "rm": "delete"}
 
 
-def command_names() -> list[str]:
-    """Return the names of all commands, in the order of `help`."""
-    return list(SUMMARIES)
-
-
 def split_line(line: str) -> list[str]:
     """Split a typed line into words; quotes and backslashes work as in a shell."""
     try:
@@ -142,10 +137,10 @@ def parse(words: Sequence[str]) -> Parsed:
         as_json = True
         del rest[0]
     if not rest:
-        raise UsageError("no command was given", f"write one of: {', '.join(command_names())}")
+        raise UsageError("no command was given", f"write one of: {', '.join(SUMMARIES)}")
     name = _ALIASES.get(rest[0], rest[0])
     if name not in SUMMARIES:
-        raise UsageError(f"{rest[0]!r} is no command", f"write one of: {', '.join(command_names())}")
+        raise UsageError(f"{rest[0]!r} is no command", f"write one of: {', '.join(SUMMARIES)}")
     if rest[1:] in (["-h"], ["--help"]):
         return Parsed(Help(name), as_json)
     arguments = _parser(name).parse_args(rest[1:])
@@ -167,7 +162,7 @@ def help_text(topic: str | None) -> str:
         )
     name = _ALIASES.get(topic, topic)
     if name not in SUMMARIES:
-        raise UsageError(f"{topic!r} is no command", f"write one of: {', '.join(command_names())}")
+        raise UsageError(f"{topic!r} is no command", f"write one of: {', '.join(SUMMARIES)}")
     return _parser(name).format_help().rstrip()
 
 

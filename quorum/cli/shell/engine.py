@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from quorum.cli.shell import render
-from quorum.cli.shell.commands import Command, Help, Quit, command_names, help_text, parse, split_line
+from quorum.cli.shell.commands import SUMMARIES, Command, Help, Quit, help_text, parse, split_line
 from quorum.cli.shell.execute import execute
 from quorum.client import Client, ClientState
 from quorum.errors import QuorateError, UsageError, printable
@@ -190,7 +190,7 @@ def _enable_completion(terminal: _Terminal) -> None:
 
     def complete(text: str, state: int) -> str | None:
         if state == 0:
-            names = [name for name in command_names() if name.startswith(text)]
+            names = [name for name in SUMMARIES if name.startswith(text)]
             found[:] = terminal.complete_path(text) if text.startswith("/") else names
         return found[state] if state < len(found) else None
 

@@ -128,25 +128,25 @@ def test_without_files_the_silent_go_first_and_no_others_come_for_a_while() -> N
     node.advance(10.0)
     for client in sessions[1:]:
         client.send(read(1, EXISTS, "/"))
-    shedder = node.frontend.shedder
-    assert shedder.has_room(10_000)
-    shedder.no_files()
+    frontend = node.frontend
+    assert frontend.has_room(10_000)
+    frontend.no_files()
     assert all(client.was_dropped() for client in [*strangers, sessions[0]])
     assert not any(client.has_ended() for client in sessions[1:])
     for client in [*strangers, sessions[0]]:
         client.vanish()
-    assert not shedder.has_room(0)
+    assert not frontend.has_room(0)
     node.time_ms += FEWER_S * 1000
-    assert shedder.has_room(0)
+    assert frontend.has_room(0)
 
 
 def test_a_number_of_connections_is_the_most_that_there_may_be() -> None:
     node = MemoryNode(connections_max=3)
     clients = [node.client() for _ in range(2)]
-    assert node.frontend.shedder.has_room(0)
-    assert not node.frontend.shedder.has_room(1)
+    assert node.frontend.has_room(0)
+    assert not node.frontend.has_room(1)
     clients[0].vanish()
-    assert node.frontend.shedder.has_room(1)
+    assert node.frontend.has_room(1)
 
 
 @pytest.mark.parametrize(("size", "refused"), [(CONNECT_BYTES_MAX, False), (CONNECT_BYTES_MAX + 1, True)])

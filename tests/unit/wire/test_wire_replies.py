@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat, unpack_stat
-from quorum.wire.protocol import EventType, KeeperState
+from quorum.wire.protocol import SYNC_CONNECTED, EventType
 from quorum.wire.replies import (
     REFUSED_SESSION,
     ConnectResponse,
@@ -92,7 +92,7 @@ def test_replies_survive_the_wire(text: str, data: bytes | None, names: list[str
     assert decode_children(body_of(encode_children(1, 2, names))) == names
     assert decode_children_stat(body_of(encode_children(1, 2, names, PACKED))) == (names, STAT)
     event = decode_watch_event(body_of(encode_watch_event(9, EventType.NODE_DELETED, text)))
-    assert event == WatcherEvent(2, KeeperState.SYNC_CONNECTED, text)
+    assert event == WatcherEvent(2, SYNC_CONNECTED, text)
 
 
 def test_a_watch_event_has_the_bytes_that_clients_expect() -> None:
