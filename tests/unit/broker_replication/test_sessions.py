@@ -12,7 +12,7 @@ import pytest
 from broker.core import reading
 from broker.core.fetch_sessions import FetchSession
 from broker.core.replica_inputs import LagTick
-from broker.replication import fetchers
+from broker.replication import fetch_messages, fetchers
 from broker.replication.outcomes import FetchPosition, ReplicationOptions
 from broker.replication.waiting import WaitingProduce
 from controller.messages.entities import partition_codes
@@ -58,7 +58,7 @@ async def test_an_append_reads_its_partition_alone(tmp_path: Path, monkeypatch: 
         await follow(cluster, *range(1, 100))
         await until_settled(cluster[1], 100)
         asked, read = [0], set()
-        encode, end_for = fetchers.encode_fetch, reading.end_for
+        encode, end_for = fetch_messages.encode_fetch, reading.end_for
 
         def count(positions, *rest, **options):  # type: ignore[no-untyped-def]
             listed = list(positions)
