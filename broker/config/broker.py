@@ -163,6 +163,8 @@ class BrokerLimitsSection:
     received_bytes_total_max: int = setting(integer(1024, 1024 * 1024 * _MIB), 512 * _MIB)
     #: and of answers that nobody reads; above these the connection goes that holds the most
     unread_bytes_total_max: int = setting(integer(1024, 1024 * 1024 * _MIB), 256 * _MIB)
+    #: incremental fetch sessions of followers and clients; 0: none are given
+    max_incremental_fetch_session_cache_slots: int = setting(integer(0, 1_000_000), 1_000)
     #: log files that are open at once
     open_files_max: int = setting(integer(16, 1_000_000), 1024)
     #: the smallest segment.bytes that a topic may have: a segment costs files, fsyncs and a roll

@@ -195,6 +195,12 @@ class LeaderState:
         progress.leader_end_offset_at_fetch = log_end_offset
         return True
 
+    def follower_kept_up(self, replica: int, generation: BrokerGeneration, until_ms: int) -> None:
+        """Note that a follower, whose fetches need not name the partition, had everything until then."""
+        progress = self.followers.get(replica)
+        if progress is not None and progress.generation == generation:
+            progress.caught_up_ms = max(progress.caught_up_ms, until_ms)
+
     def advance_high_watermark(self, log_end_offset: int) -> bool:
         """Raise the high watermark to the smallest log end offset of the maximal ISR; True if it rose."""
         lowest = log_end_offset

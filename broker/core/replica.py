@@ -162,6 +162,12 @@ class ReplicaMachine:
             and role.advance_high_watermark(log.log_end_offset)
         )
 
+    def kept_up(self, replica_id: int, generation: BrokerGeneration, until_ms: int) -> None:
+        """Note that a follower had everything when its session fetched last, at until_ms; it has no more."""
+        role = self.role
+        if isinstance(role, LeaderState):
+            role.follower_kept_up(replica_id, generation, until_ms)
+
     def _counts(
         self,
         leader: LeaderState,

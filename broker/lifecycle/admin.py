@@ -146,6 +146,12 @@ def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
         "logs that may lack what they had acknowledged, and have no role since",
         value=len(parts.directory.shortened),
     )
+    sessions = replicas.fetching.sessions
+    for name, documentation, value in (
+        ("sessions", "incremental fetch sessions of followers and clients", len(sessions)),
+        ("partitions_cached", "partitions that these sessions hold", sessions.partition_count()),
+    ):
+        yield GaugeMetricFamily(f"quorate_broker_incremental_fetch_{name}", documentation, value=value)
     sent, fetched = registry.leader_throttle.bytes_total, registry.follower_throttle.bytes_total
     for name, documentation, value in (
         ("isr_shrinks", "ISR changes by which followers left", counters.isr_shrinks),
@@ -156,6 +162,7 @@ def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
         ("bytes_produced", "bytes that producers appended", counters.bytes_produced),
         ("bytes_consumed", "bytes of records given to consumers", counters.bytes_consumed),
         ("bytes_replicated", "bytes of records given to followers", counters.bytes_replicated),
+        ("incremental_fetch_session_evictions", "fetch sessions that gave way", sessions.evictions),
         ("leader_throttled_bytes", "bytes that were sent to throttled followers", sent),
         ("follower_throttled_bytes", "bytes that were fetched for throttled replicas", fetched),
     ):

@@ -98,6 +98,7 @@ async def open_parts(
         options=ReplicationOptions(
             replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
             disk_hang_ms=_disk_hang_ms(config),
+            max_incremental_fetch_session_cache_slots=config.limits.max_incremental_fetch_session_cache_slots,
         ),
         secrets=secrets,
         cluster_id=cluster_id,

@@ -1,7 +1,7 @@
 """The bytes of a follower's Fetch requests and of their answers, in the one version that brokers speak.
 
-Version 16: topics by id, the follower's generation as ReplicaEpoch, no fetch session.
-Source: Kafka's FetchRequest.json and FetchResponse.json; KIP-516, KIP-903.
+Version 16: topics by id, the follower's generation as ReplicaEpoch.
+Source: Kafka's FetchRequest.json and FetchResponse.json; KIP-227, KIP-516, KIP-903.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Final, NamedTuple, cast
 
-from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kio.schema.fetch.v16.request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from kio.schema.fetch.v16.response import FetchResponse
 from kio.schema.types import BrokerId
 from kio.serial import entity_writer
@@ -40,18 +46,24 @@ class TopicPartition(NamedTuple):
 
 def encode_fetch(
     positions: Iterable[tuple[TopicPartition, FetchPosition]],
+    forgotten: Iterable[TopicPartition],
     broker_id: int,
     generation: BrokerGeneration,
     *,
+    session_id: int,
+    session_epoch: int,
     max_wait_ms: int,
     max_bytes: int,
 ) -> bytes:
     """Return the body of a follower's request.
 
     Args:
-        positions: what to read, in the order in which the leader shall read.
+        positions: what to read, in the order in which the leader shall read; in a session, what has changed.
+        forgotten: what the session shall read no longer.
         broker_id: the follower.
         generation: of the follower.
+        session_id: of the fetch session; 0: none.
+        session_epoch: of the request in its session.
         max_wait_ms: how long the leader may hold the request.
         max_bytes: of records in the answer.
     """
@@ -73,27 +85,30 @@ def encode_fetch(
                 partition_max_bytes=position.max_bytes,
             )
         )
-    topics.append(FetchTopic(topic_id=topic_id, partitions=tuple(partitions)))
+    if partitions:
+        topics.append(FetchTopic(topic_id=topic_id, partitions=tuple(partitions)))
     request = FetchRequest(
         replica_state=ReplicaState(replica_id=BrokerId(broker_id), replica_epoch=i64(generation)),
         max_wait=i32Timedelta.parse(timedelta(milliseconds=max_wait_ms)),
         min_bytes=i32(1),
         max_bytes=i32(max_bytes),
         isolation_level=i8(0),
-        session_id=i32(0),
-        session_epoch=i32(-1),
+        session_id=i32(session_id),
+        session_epoch=i32(session_epoch),
         topics=tuple(topics),
-        forgotten_topics_data=(),
+        forgotten_topics_data=tuple(
+            ForgottenTopic(topic_id=name.topic_id, partitions=(i32(name.partition),)) for name in forgotten
+        ),
     )
     buffer = io.BytesIO()
     _write_request(buffer, request)
     return buffer.getvalue()
 
 
-def decode_fetch(body: bytes) -> tuple[ErrorCode, Iterator[tuple[TopicPartition, FetchOutcome]]]:
-    """Read a leader's answer: its error for the whole request, and what it says of each partition."""
+def decode_fetch(body: bytes) -> tuple[ErrorCode, int, Iterator[tuple[TopicPartition, FetchOutcome]]]:
+    """Read a leader's answer: its error for the whole request, its session, what it says of partitions."""
     response = decode(FetchResponse, body)
-    return ErrorCode(response.error_code.value), _outcomes(response)
+    return ErrorCode(response.error_code.value), response.session_id, _outcomes(response)
 
 
 def _outcomes(response: FetchResponse) -> Iterator[tuple[TopicPartition, FetchOutcome]]:

@@ -1,19 +1,23 @@
 """Followers at work: one task per leading broker fetches all partitions that this broker follows there.
 
 One request is in flight per leader; the leader holds it while there is nothing new, briefly at first and then
-longer. A leader that cannot be reached is tried again after growing pauses. A task ends when it follows
-nothing any more. Soft state.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; Kafka's ReplicaFetcherThread.
+longer. In a fetch session it names only what is asked for anew, from elsewhere or no longer; when anything of
+that goes wrong, the next request begins a session and names all. A small request behind a fetch that is held
+ends its wait. A leader that cannot be reached is tried again after growing pauses. A task ends when it
+follows nothing any more. Soft state.
+Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-227; Kafka's ReplicaFetcherThread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final
 
 from broker.core.fetch_pace import FetchPace
+from broker.core.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 from broker.log.errors import LogStorageError
 from broker.replication.clock import monotonic_ms
 from broker.replication.fetch_messages import (
@@ -24,10 +28,11 @@ from broker.replication.fetch_messages import (
     encode_fetch,
 )
 from broker.replication.following import Followed, must_wait, take_answer, take_answer_patiently
-from broker.replication.outcomes import Counters, FetchOutcome, ReplicationOptions
+from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition, ReplicationOptions
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.core.brokers import BROKER_LISTENER
+from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import (
     BrokerAuthenticationError,
@@ -41,6 +46,8 @@ from quorum.metadata.paths import PartitionKey
 #: How long a leader holds a fetch while things happen; doubled, when they cease, up to
 #: replica_fetch_wait_max_ms.
 FETCH_WAIT_MIN_MS: Final = 10
+_EPOCH_MAX: Final = 2**31 - 1
+_SESSION_OVER: Final = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
 _log = logging.getLogger(__name__)
 
@@ -131,9 +138,17 @@ class Fetcher:
         """Start the task."""
         self._fetchers = fetchers
         self._leader = leader
-        #: {as Fetch names it: partition}, in the order of the next request.
+        #: {as Fetch names it: partition}
         self._followed: dict[TopicPartition, Followed] = {}
         self._names: dict[PartitionKey, TopicPartition] = {}
+        #: What the next request has to look at; a dict, for its order.
+        self._touched: dict[TopicPartition, None] = {}
+        #: What the leader's session asks for.
+        self._asked: dict[TopicPartition, tuple[Followed, FetchPosition]] = {}
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+        #: Where the leader holds a fetch, until something ends that wait.
+        self._held: BrokerConnection | None = None
         self._added = asyncio.Event()
         self._pause_ms = 0
         self._wait_ms = FETCH_WAIT_MIN_MS
@@ -144,11 +159,33 @@ class Fetcher:
         name = TopicPartition(followed.replica.topic_id, followed.replica.key.partition)
         self._names[followed.replica.key] = name
         self._followed[name] = followed
-        self._added.set()
+        self._touch_soon(name)
 
     def remove(self, key: PartitionKey) -> None:
         """Fetch one partition less."""
-        del self._followed[self._names.pop(key)]
+        name = self._names.pop(key)
+        del self._followed[name]
+        self._touched[name] = None
+
+    def _touch_soon(self, name: TopicPartition) -> None:
+        """Look at a partition with the next request, which does not wait until this one's time is over."""
+        self._touched[name] = None
+        self._added.set()
+        connection, self._held = self._held, None
+        if connection is not None:
+            self._spawn(self._end_wait(connection))
+
+    async def _end_wait(self, connection: BrokerConnection) -> None:
+        """Let the leader answer what it holds: it does so when the next request comes, whatever that is."""
+        timeout_ms = self._fetchers.options.replica_socket_timeout_ms
+        # A connection that ends is met by the fetch itself.
+        with contextlib.suppress(BrokerConnectionLostError, BrokerUnreachableError):
+            await connection.request(ApiKey.API_VERSIONS, 0, b"", flexible=False, timeout_ms=timeout_ms)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._fetchers.waiting.add(task)
+        task.add_done_callback(self._fetchers.waiting.discard)
 
     async def _run(self) -> None:
         options = self._fetchers.options
@@ -176,34 +213,43 @@ class Fetcher:
         finally:
             self._fetchers.ended(self._leader)
 
+    def _begin_session(self) -> None:
+        """Name all partitions with the next request."""
+        self._session_epoch = INITIAL_EPOCH
+        self._asked.clear()
+        self._touched = dict.fromkeys(self._followed)
+
     async def _serve_connection(self) -> None:
         connection = await self._fetchers.connect(self._leader)
+        self._begin_session()
         try:
             while self._followed:
                 await self._fetch_once(connection)
         finally:
+            self._held = None
             connection.close()
 
     async def _fetch_once(self, connection: BrokerConnection) -> None:
         options = self._fetchers.options
         registry = self._fetchers.registry
         now_ms = monotonic_ms()
-        asked = {
-            name: (followed, followed.position(options, registry.follower_throttle, now_ms))
-            for name, followed in self._followed.items()
-            if followed.pace.is_due(now_ms, registry.follower_throttle)
-        }
         self._added.clear()
-        if not asked:
+        named, forgotten = self._changes(now_ms)
+        if not self._asked:
+            self._begin_session()
             await self._wait_for_partitions(now_ms)
             return
         body = encode_fetch(
-            ((name, position) for name, (_, position) in asked.items()),
+            named,
+            forgotten,
             registry.broker_id,
             registry.gate.generation,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
             max_wait_ms=self._wait_ms,
             max_bytes=options.replica_fetch_response_max_bytes,
         )
+        self._held = connection
         answer = await connection.request(
             FETCH,
             FETCH_VERSION,
@@ -211,34 +257,73 @@ class Fetcher:
             flexible=True,
             timeout_ms=options.replica_socket_timeout_ms + self._wait_ms,
         )
+        self._held = None
         # An answer before its time means that something happens: the next one follows soon, with a high
         # watermark that has risen or a partition that has just been added.
         is_early = monotonic_ms() - now_ms < self._wait_ms
         self._wait_ms = (
             FETCH_WAIT_MIN_MS if is_early else min(self._wait_ms * 2, options.replica_fetch_wait_max_ms)
         )
-        error_code, outcomes = decode_fetch(answer)
+        error_code, session_id, outcomes = decode_fetch(answer)
+        if error_code in _SESSION_OVER and self._session_epoch != INITIAL_EPOCH:
+            self._begin_session()
+            return
         if error_code is not ErrorCode.NONE:
             raise ProtocolError(f"broker {self._leader} refused a fetch: {error_code.name}")
         self._pause_ms = 0
         for name, outcome in outcomes:
-            if name not in asked:
-                raise ProtocolError(f"broker {self._leader} answered for a partition that was not asked for")
-            followed, position = asked[name]
-            if outcome.records and followed.pace.is_throttled(registry.follower_throttle):
-                registry.follower_throttle.spend(len(outcome.records), monotonic_ms())
-            if self._followed.get(name) is not followed or not followed.is_current(position.offset):
-                continue
-            if must_wait(followed, outcome):
-                followed.pace.is_busy = True
-                task = asyncio.create_task(self._take_later(followed, position.offset, outcome))
-                self._fetchers.waiting.add(task)
-                task.add_done_callback(self._fetchers.waiting.discard)
-            elif take_answer(followed, position.offset, outcome, options):
-                # Last in the next request, so that a busy partition does not crowd others out.
-                self._followed[name] = self._followed.pop(name)
+            self._take(name, outcome)
+        self._session_id = session_id
+        if session_id == NO_SESSION:
+            self._begin_session()
+        else:
+            self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
 
-    async def _take_later(self, followed: Followed, offset: int, outcome: FetchOutcome) -> None:
+    def _changes(
+        self, now_ms: int
+    ) -> tuple[list[tuple[TopicPartition, FetchPosition]], list[TopicPartition]]:
+        """Return what the next request names, and what its session shall forget."""
+        options, throttle = self._fetchers.options, self._fetchers.registry.follower_throttle
+        named: list[tuple[TopicPartition, FetchPosition]] = []
+        forgotten: list[TopicPartition] = []
+        touched, self._touched = self._touched, {}
+        for name in touched:
+            followed = self._followed.get(name)
+            if followed is None or not followed.pace.is_due(now_ms, throttle):
+                if self._asked.pop(name, None) is not None:
+                    forgotten.append(name)
+                if followed is not None:
+                    self._touched[name] = None
+                continue
+            position = followed.position(options, throttle, now_ms)
+            if followed.may_change(position, throttle):
+                self._touched[name] = None
+            if self._asked.get(name) != (followed, position):
+                self._asked[name] = (followed, position)
+                named.append((name, position))
+        return named, forgotten
+
+    def _take(self, name: TopicPartition, outcome: FetchOutcome) -> None:
+        """Apply what a leader's answer says of one partition."""
+        if name not in self._asked:
+            raise ProtocolError(f"broker {self._leader} answered for a partition that was not asked for")
+        followed, position = self._asked[name]
+        throttle = self._fetchers.registry.follower_throttle
+        self._touched[name] = None
+        if outcome.records and followed.pace.is_throttled(throttle):
+            throttle.spend(len(outcome.records), monotonic_ms())
+        if self._followed.get(name) is not followed or not followed.is_current(position.offset):
+            return
+        if must_wait(followed, outcome):
+            followed.pace.is_busy = True
+            self._spawn(self._take_later(name, followed, position.offset, outcome))
+        elif take_answer(followed, position.offset, outcome, self._fetchers.options):
+            # Last where all are named, so that a busy partition does not crowd others out.
+            self._followed[name] = self._followed.pop(name)
+
+    async def _take_later(
+        self, name: TopicPartition, followed: Followed, offset: int, outcome: FetchOutcome
+    ) -> None:
         """Apply an answer that waits for the disk; the other partitions go on meanwhile."""
         fetchers = self._fetchers
         try:
@@ -250,7 +335,7 @@ class Fetcher:
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
             fetchers.on_failure(NodeStoppedError.during(f"following broker {self._leader}", error))
         followed.pace.is_busy = False
-        self._added.set()
+        self._touch_soon(name)
 
     async def _wait_for_partitions(self, now_ms: int) -> None:
         """Wait for the first partition that may be asked for again, or for a new one."""

@@ -10,11 +10,13 @@ KIP-903.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from broker.core import reading
+from broker.core.fetch_sessions import FetchSession, FetchSessions
 from broker.core.read_replica import NO_PREFERENCE
 from broker.core.replica_effects import Diverge, RefuseWith
 from broker.core.replica_inputs import FollowerFetch
@@ -80,8 +82,15 @@ class Fetching:
         isr_writer: IsrWriter,
         counters: Counters,
         on_failure: Callable[[QuorateError], ErrorCode],
+        *,
+        session_slots: int = 0,
     ) -> None:
-        """Read from the replicas of a registry; on_failure returns the answer where the disk fails."""
+        """Read from the replicas of a registry.
+
+        Args:
+            on_failure: returns the answer where the disk fails.
+            session_slots: how many fetch sessions there may be.
+        """
         self._registry = registry
         self._counters = counters
         self._isr_writer = isr_writer
@@ -92,6 +101,10 @@ class Fetching:
         self._held_bytes = 0
         #: {follower: its requests that wait}
         self._followers: dict[int, set[WaitingFetch]] = {}
+        ids = iter(lambda: 1 + secrets.randbelow(2**31 - 1), 0)
+        self.sessions: FetchSessions[FetchPosition] = FetchSessions(
+            session_slots, ids, on_due=self._kept_up, on_end=self._leave
+        )
 
     async def fetch(
         self,
@@ -101,19 +114,35 @@ class Fetching:
         max_wait_ms: int,
         min_bytes: int,
         max_bytes: int,
+        session: FetchSession[FetchPosition] | None = None,
     ) -> dict[PartitionKey, FetchOutcome]:
         """Read partitions in the given order; wait up to max_wait_ms while there are less than min_bytes.
 
         Args:
-            positions: where to read.
+            positions: where to read; of a session, what is due.
             reader: who reads.
+            session: whose partitions to wait for; those that change meanwhile are read, too.
             max_wait_ms: 0: answer at once.
             min_bytes: of records in all.
             max_bytes: of records in all; the first batch found is given whatever its size.
         """
-        outcomes = await self._fetch(
-            positions, reader, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
-        )
+        waiting = WaitingFetch(is_follower=reader.is_follower)
+        if session is not None:
+            session.end()
+            session.waiting = waiting
+        try:
+            outcomes = await self._fetch(
+                positions,
+                reader,
+                waiting,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                session=session,
+            )
+        finally:
+            if session is not None and session.waiting is waiting:
+                session.waiting = None
         size = 0
         for key, outcome in outcomes.items():
             if outcome.records:
@@ -130,44 +159,53 @@ class Fetching:
         self,
         positions: Mapping[PartitionKey, FetchPosition],
         reader: Reader,
+        waiting: WaitingFetch,
         *,
         max_wait_ms: int,
         min_bytes: int,
         max_bytes: int,
+        session: FetchSession[FetchPosition] | None,
     ) -> dict[PartitionKey, FetchOutcome]:
         deadline_s = asyncio.get_running_loop().time() + max_wait_ms / 1000
         outcomes: dict[PartitionKey, FetchOutcome] = {}
         size, has_waited = 0, False
-        for key, position in positions.items():
+        for key, asked in positions.items():
             room = RoomLeft(max_bytes - size, is_first=size == 0)
             try:
-                outcome = self._look(key, position, reader, room)
+                outcome = self._look(key, asked, reader, room)
             except _ColdError as cold:
                 outcome, has_waited = await self._read_disk(cold, size), True
             outcomes[key] = outcome
             size += len(outcome.records)
+            if session is not None:
+                self._note(session, key, asked, outcome)
         # While the disk was read, what was looked at before may have changed without a word.
         if max_wait_ms <= 0 or has_waited or self._is_enough(outcomes, size, min_bytes):
             return outcomes
         if self.waiting >= WAITING_MAX:
             return outcomes
-        partitions = [self._registry.replicas[key].waiters for key in positions]
-        waiting = WaitingFetch(partitions, is_follower=reader.is_follower)
+        if session is None:
+            waiting.join(self._registry.replicas[key].waiters for key in positions)
         self.waiting += 1
         self._followers.setdefault(reader.replica_id, set()).add(waiting)
         try:
             while changed := await waiting.changes(deadline_s):
                 for key in changed:
-                    size -= len(outcomes[key].records)
+                    # A session gets answers also of partitions that were not due.
+                    known = positions if session is None else session.partitions
+                    if (position := known.get(key)) is None:
+                        continue
+                    size -= len(outcomes[key].records) if key in outcomes else 0
                     room = RoomLeft(max_bytes - size, is_first=size == 0)
                     try:
-                        outcomes[key] = self._read(key, positions[key], reader, room)
+                        outcomes[key] = self._read(key, position, reader, room)
                     except _ColdError as cold:
                         outcomes[key] = await self._read_disk(cold, size)
                     size += len(outcomes[key].records)
-                if waiting.has_news or self._is_enough(
-                    {key: outcomes[key] for key in changed}, size, min_bytes
-                ):
+                    if session is not None:
+                        self._note(session, key, position, outcomes[key])
+                looked = {key: outcomes[key] for key in changed if key in outcomes}
+                if waiting.has_news or self._is_enough(looked, size, min_bytes):
                     break
         finally:
             self.waiting -= 1
@@ -180,6 +218,37 @@ class Fetching:
         for follower in followers:
             for waiting in self._followers.get(follower, ()):
                 waiting.end()
+
+    def _note(
+        self,
+        session: FetchSession[FetchPosition],
+        key: PartitionKey,
+        position: FetchPosition,
+        outcome: FetchOutcome,
+    ) -> None:
+        """Stand among those that wait for a partition, and note whether it has to be read again."""
+        replica = self._registry.replicas.get(key)
+        is_settled = False
+        if replica is not None and session.partitions.get(key) is position:
+            replica.waiters.fetches[session] = None
+            # A follower that is not in sync may join with any fetch.
+            is_settled = position.offset >= reading.read_limit(
+                replica.role, session.is_follower, replica.log
+            ) and (not session.is_follower or replica.machine.is_in_sync(session.owner[0]))
+        session.looked(key, outcome, is_settled=is_settled)
+
+    def _kept_up(self, session: FetchSession[FetchPosition], key: PartitionKey) -> None:
+        """Count what a follower's fetches have said without a word about a partition that changes now."""
+        replica = self._registry.replicas.get(key)
+        if session.is_follower and replica is not None:
+            replica_id, generation = session.owner
+            replica.machine.kept_up(replica_id, BrokerGeneration(generation), session.used_ms)
+
+    def _leave(self, session: FetchSession[FetchPosition], keys: Collection[PartitionKey]) -> None:
+        """Let a session wait for partitions no longer."""
+        for key in keys:
+            if (replica := self._registry.replicas.get(key)) is not None:
+                replica.waiters.fetches.pop(session, None)
 
     @staticmethod
     def _is_enough(outcomes: Mapping[PartitionKey, FetchOutcome], size: int, min_bytes: int) -> bool:

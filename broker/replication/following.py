@@ -26,7 +26,7 @@ from controller.wire.codes import ErrorCode
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Followed:
     """One partition that this broker follows."""
 
@@ -46,6 +46,12 @@ class Followed:
             # What a crash would not take back: the leader may answer a deletion because of it.
             log.durable_start_offset,
             self.replica.topic_id,
+        )
+
+    def may_change(self, position: FetchPosition, throttle: Throttle) -> bool:
+        """Whether the next position may be another one, without an answer of the leader in between."""
+        return position.log_start_offset != self.replica.log.log_start_offset or self.pace.is_throttled(
+            throttle
         )
 
     def is_current(self, offset: int) -> bool:
@@ -115,7 +121,9 @@ def take_answer(followed: Followed, offset: int, outcome: FetchOutcome, options:
     followed.pace.copied(outcome.high_watermark, log_end_offset)
     if machine.copied(outcome.high_watermark, log_end_offset):
         replica.high_watermark_rose()
-    log.advance_start(machine.start_to_keep(outcome.log_start_offset))
+    if (start_offset := machine.start_to_keep(outcome.log_start_offset)) > log.log_start_offset:
+        log.advance_start(start_offset)
+        replica.waiters.mark_fetches()
     return bool(outcome.records)
 
 

@@ -111,6 +111,8 @@ class IsrWriter:
         return True
 
     def _note(self, replica: Replica, effects: Iterable[ReplicaEffect]) -> None:
+        # A follower's session may have settled while it was a member.
+        replica.waiters.mark_fetches()
         for effect in effects:
             if not isinstance(effect, IsrChanged):
                 continue

@@ -131,5 +131,6 @@ class Maintenance:
                 )
             after = replica.log.log_start_offset
             if after != before:
+                replica.waiters.mark_fetches()
                 _log.info("retention: %s-%d starts at %d now, not at %d", *key, after, before)
             await pace.rest()

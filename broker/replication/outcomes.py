@@ -30,6 +30,8 @@ class ReplicationOptions:
     #: Pauses between attempts to reach a leader: the first, doubled up to the last.
     replica_fetch_backoff_ms: int = 50
     replica_fetch_backoff_max_ms: int = 1000
+    #: Fetch sessions that this broker holds.
+    max_incremental_fetch_session_cache_slots: int = 1000
     high_watermark_checkpoint_interval_ms: int = 5000
     #: How often segments are closed for their age, at most, and old ones removed.
     retention_check_interval_ms: int = 60_000

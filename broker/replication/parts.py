@@ -99,7 +99,8 @@ class ReplicaParts:
             dial=dial,
             on_failure=stop,
         )
-        fetching = Fetching(registry, isr_writer, counters, failed)
+        slots = options.max_incremental_fetch_session_cache_slots
+        fetching = Fetching(registry, isr_writer, counters, failed, session_slots=slots)
         control = Control(registry, fetchers, isr_writer, fetching.wake_followers, failed)
         mending = Mending(registry, control, register_again, on_storage_error, options)
         return cls(

@@ -99,6 +99,11 @@ class RecordedReplicaMachine(ReplicaMachine):
         self._recorder.note(now_ms, ("note_fetch", replica_id, generation, position, seen.seen()), risen)
         return risen
 
+    def kept_up(self, replica_id: int, generation: BrokerGeneration, until_ms: int) -> None:
+        """Note and record it."""
+        super().kept_up(replica_id, generation, until_ms)
+        self._recorder.note(0, ("kept_up", replica_id, generation, until_ms))
+
     def copied(self, high_watermark: int, log_end_offset: int) -> bool:
         """Note and record it."""
         risen = super().copied(high_watermark, log_end_offset)

@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from broker.core.fetch_sessions import FetchSession
 from broker.log.errors import AppendError
 from broker.log.produced import CheckedBatch
-from broker.replication.outcomes import ProduceOutcome
+from broker.replication.outcomes import FetchPosition, ProduceOutcome
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
@@ -117,7 +118,7 @@ class WaitingFetch:
 
     __slots__ = ("_changed", "_ended", "_partitions", "changed_keys", "has_news", "is_follower")
 
-    def __init__(self, partitions: Iterable[Waiters], *, is_follower: bool) -> None:
+    def __init__(self, *, is_follower: bool) -> None:
         #: A follower waits for the end of the log, a consumer for the high watermark.
         self.is_follower = is_follower
         #: Partitions to read again; a dict, for its order.
@@ -126,6 +127,10 @@ class WaitingFetch:
         self.has_news = False
         self._changed = asyncio.Event()
         self._ended = False
+        self._partitions: list[Waiters] = []
+
+    def join(self, partitions: Iterable[Waiters]) -> None:
+        """Wait for these."""
         self._partitions = list(partitions)
         for waiters in self._partitions:
             waiters.fetches[self] = None
@@ -134,6 +139,9 @@ class WaitingFetch:
         """Answer with what there is."""
         self._ended = True
         self._changed.set()
+
+    def mark(self, key: PartitionKey) -> None:
+        """Leave out what changes without need to read: whoever has no session asks again anyway."""
 
     def wake(self, key: PartitionKey, *, is_news: bool = False) -> None:
         """Note that a partition changed."""
@@ -208,8 +216,8 @@ class Waiters:
         self.appends: deque[WaitingAppend] = deque()
         #: {produce that waits: offset that the high watermark must reach}
         self.produces: dict[WaitingProduce, int] = {}
-        #: A dict, for its order.
-        self.fetches: dict[WaitingFetch, None] = {}
+        #: A dict, for its order; sessions stay, also between their fetches.
+        self.fetches: dict[WaitingFetch | FetchSession[FetchPosition], None] = {}
         self.deletions: dict[WaitingDeletion, None] = {}
 
     def answer_produces(self, up_to: int, error_code: ErrorCode) -> None:
@@ -227,10 +235,19 @@ class Waiters:
             append.refuse(self.key, ProduceOutcome(error_code))
 
     def wake_fetches(self, *, of_followers: bool, of_consumers: bool, is_news: bool = False) -> None:
-        """Let fetches read the partition again; news are worth an answer without records."""
+        """Let fetches read the partition again; news are worth an answer without records.
+
+        A session that need not read it now looks at it with its next fetch.
+        """
         for fetch in self.fetches:
             if of_followers if fetch.is_follower else of_consumers:
                 fetch.wake(self.key, is_news=is_news)
+            else:
+                fetch.mark(self.key)
+
+    def mark_fetches(self) -> None:
+        """Let sessions look at the partition with their next fetch: its start has moved, or its ISR."""
+        self.wake_fetches(of_followers=False, of_consumers=False)
 
     def wake_deletions(self) -> None:
         """Let those look again that wait until all replicas have deleted records."""

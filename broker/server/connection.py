@@ -14,7 +14,7 @@ import itertools
 import socket
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from inspect import iscoroutine
 from typing import Final, cast
@@ -104,6 +104,8 @@ class ListenerConnection(asyncio.Protocol):
         self._waiting: deque[Request] = deque()
         #: Begun, in the order of the requests.
         self._running: deque[_Running] = deque()
+        #: Called when another request comes; see Request.on_next.
+        self._on_next: list[Callable[[], None]] = []
         self._request_bytes = 0
         self._flow = RequestFlow.READING
         self._deadline: asyncio.TimerHandle | None = None
@@ -291,6 +293,9 @@ class ListenerConnection(asyncio.Protocol):
     def _enqueue(self, request: Request) -> None:
         self._waiting.append(request)
         self._request_bytes += request.size
+        if self._running:
+            for end_wait in self._on_next:
+                end_wait()
         self._start_waiting()
 
     def _start_waiting(self) -> None:
@@ -358,7 +363,9 @@ class ListenerConnection(asyncio.Protocol):
         if api_key in _OF_CONTROLLER and not self._shared.order.admits(self._number):
             raise CloseConnectionError(f"{ApiKey(api_key).name} by a connection that has a successor")
         if self._row(request).carries_records:
-            request = replace(request, answer_bytes_max=self._shedder.answer_bytes_max())
+            self._on_next.clear()
+            on_next = None if self._gate is None else self._on_next
+            request = replace(request, answer_bytes_max=self._shedder.answer_bytes_max(), on_next=on_next)
         return self._api.handle(request)
 
     def _authenticate(self, request: Request) -> bytes:

@@ -34,6 +34,8 @@ class Request:
     client_host: str = ""
     #: Of the records in its answer, in bytes.
     answer_bytes_max: int = 2**31 - 1
+    #: Called when a peer that has proved itself sends another request: a fetch that waits answers then.
+    on_next: list[Callable[[], None]] | None = None
 
 
 class Call(NamedTuple):

@@ -88,21 +88,23 @@ def pack_fetch_response(
     topics: Sequence[FetchedTopic],
     *,
     error_code: int = 0,
+    session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Parts:
-    """Pack a Fetch response of version 4 to 17, without a session.
+    """Pack a Fetch response of version 4 to 17.
 
     Args:
         api_version: the version.
         topics: what was fetched.
         error_code: of the whole request; versions before 7 cannot say it.
+        session_id: of its fetch session, 0: none; versions before 7 cannot say it.
         node_endpoints: the leaders that partitions name; versions before 16 cannot say it.
     """
     parts: Parts = []
     flexible = api_version >= 12
     head = bytearray(4)
     if api_version >= 7:
-        head += _I16.pack(error_code) + bytes(4)
+        head += _I16.pack(error_code) + _I32.pack(session_id)
     head += _count(len(topics), flexible)
     for topic in topics:
         if api_version >= 13:

@@ -5,7 +5,8 @@ compares writes and reads with ZooKeeper alone, on the leader and on a follower,
 loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory and the time to ready;
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
 million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `controller` what its two
-channels cost, and a broker that is drained, beside Kafka; `scale` how the controller's costs grow with the
+channels cost, and a broker that is drained, beside Kafka; `lone` what a record costs beside idle
+partitions; `scale` how the controller's costs grow with the
 partitions, without sockets; `pipeline` what Spark reads and checks in a second,
 beside its own Kafka connector. Tables go to the standard output and to
 bench-results/. Nothing here asserts a time.
@@ -20,7 +21,19 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import chart, controller, failover, groups, million, peers, pipeline, scale, snapshots, speed
+from tests.bench import (
+    chart,
+    controller,
+    failover,
+    groups,
+    lone,
+    million,
+    peers,
+    pipeline,
+    scale,
+    snapshots,
+    speed,
+)
 from tests.bench.machine import machine
 from tests.bench.servers import BARE, KINDS, running
 from tests.support.arguments import at_least_one
@@ -149,6 +162,11 @@ def run_controller(options: argparse.Namespace, folder: Path) -> Report:
     return controller.run(folder, [] if options.alone else ["kafka"], sizes), ""
 
 
+def run_lone(options: argparse.Namespace, folder: Path) -> Report:
+    """A lone record beside idle partitions, with Kafka's."""
+    return lone.run(folder, [] if options.alone else ["kafka"], lone.Sizes(rounds=options.rounds)), ""
+
+
 def run_scale(options: argparse.Namespace, _folder: Path) -> Report:
     """How the controller's costs grow with the partitions, without sockets."""
     partitions = (*scale.FULL.partitions, scale.MILLION) if options.million else scale.FULL.partitions
@@ -228,6 +246,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     add_sizes_of_groups(add("groups", run_groups, 3))
     add_sizes_of_controller(add("controller", run_controller, 3))
+    add("lone", run_lone, 1).add_argument("--alone", action="store_true", help="without Kafka")
 
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"
     add("scale", run_scale, 3).add_argument("--million", action="store_true", help=words)

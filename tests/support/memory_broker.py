@@ -9,6 +9,7 @@ listeners in a thread of its own, for clients that block.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 import threading
 import uuid
@@ -22,6 +23,7 @@ import uvloop
 
 from broker.config.broker import BrokerConfig, broker_config
 from broker.core.cluster_view import ClusterView
+from broker.core.fetch_sessions import FetchSession, FetchSessions
 from broker.core.listed_offsets import ListedOffset
 from broker.replication.fetching import Reader
 from broker.replication.outcomes import (
@@ -138,6 +140,9 @@ class MemoryReplicas:
         self.produced: list[Mapping[PartitionKey, bytes]] = []
         #: Answered for every partition that is known.
         self.error = ErrorCode.NONE
+        self.sessions: FetchSessions[FetchPosition] = FetchSessions(
+            2, itertools.count(1), on_due=lambda *_: None, on_end=lambda *_: None
+        )
 
     def _error(self, key: PartitionKey) -> ErrorCode:
         found = self.view.partition(*key)
@@ -191,6 +196,7 @@ class MemoryReplicas:
         max_wait_ms: int,
         min_bytes: int,
         max_bytes: int,
+        session: FetchSession[FetchPosition] | None = None,
     ) -> dict[PartitionKey, FetchOutcome]:
         """Read, and wait for new records if there are none."""
         self.fetches.append((positions, reader))

@@ -1,8 +1,7 @@
 """Fetch: record batches to consumers and followers.
 
-Decides who may fetch as a follower (only who has authenticated), and gives no sessions: every request names
-its partitions, and session id 0 in a response says so. broker/replication/fetching.py waits
-and reads.
+Decides who may fetch as a follower (only who has authenticated), and which session a request belongs to
+(broker/core/fetch_sessions.py). broker/replication/fetching.py waits and reads.
 Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-227, KIP-392, KIP-516, KIP-951.
 """
 
@@ -10,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from broker.core.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, Owner
 from broker.replication.fetching import Reader
 from broker.replication.outcomes import FetchOutcome, FetchPosition
 from broker.server.api.partitions import (
@@ -19,7 +20,6 @@ from broker.server.api.partitions import (
     current_leader,
     named_once,
     partition_error,
-    topic_id,
 )
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -34,8 +34,6 @@ FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 #: A request about more partitions leaves the loop between reading and answering.
 LONG_PARTITIONS_MIN: Final = 1000
 _CONSUMER: Final = -1
-#: Session epochs of a request that names all its partitions.
-_FULL: Final = (-1, 0)
 
 
 class _AskedPartition(Protocol):
@@ -51,50 +49,121 @@ class _AskedPartition(Protocol):
     log_start_offset: int
 
 
-class _Asked(NamedTuple):
-    """What a request asks of one topic."""
+#: (id of a topic, or its name; partition)
+_Name = tuple[Any, int]
+_Session = FetchSession[FetchPosition]
 
-    name: str | None
-    #: as it was asked for; None: by its name
-    topic_id: uuid.UUID | None
-    #: {partition: its row}
-    partitions: dict[int, _AskedPartition]
+
+class _Named(NamedTuple):
+    """What a request asks for, or a session has due."""
+
+    positions: dict[PartitionKey, FetchPosition]
+    #: Of topics whose id is not known here.
+    unknown: dict[_Name, FetchPosition]
 
 
 async def fetch(services: BrokerServices, call: Call) -> Answer:
     """Read, and answer when there is enough or the time is over."""
     request = call.body
     version = call.request.api_version
-    if getattr(request, "session_epoch", -1) not in _FULL:
-        return list(pack_fetch_response(version, (), error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     replica_id, generation = _replica(request, version)
-    positions: dict[PartitionKey, FetchPosition] = {}
-    outcomes: dict[PartitionKey, FetchOutcome] = {}
-    asked = named_once(request.topics, "topic_id" if version >= 13 else "topic", "partition")
-    #: In the order of the request; a topic id that is not known has no name.
-    rows: list[_Asked] = []
-    for topic, partitions in asked.items():
-        name, found = (services.view.topic_name(topic), topic) if version >= 13 else (topic, None)
-        rows.append(_Asked(name, found, partitions))
-        if name is None:
-            continue
-        for number, each in partitions.items():
-            positions[PartitionKey(name, number)] = _position(each, found, version)
-    if replica_id != _CONSUMER and not call.from_broker:
-        refused = FetchOutcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        outcomes = dict.fromkeys(positions, refused)
-    elif positions:
+    reader = Reader(replica_id, BrokerGeneration(generation), getattr(request, "rack_id", ""))
+    may_read = replica_id == _CONSUMER or call.from_broker
+    named = _named(services, request, version)
+    session: _Session | ErrorCode | None = None
+    session_epoch = getattr(request, "session_epoch", FINAL_EPOCH)
+    is_full = session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+    if may_read and version >= 7:
+        session = _session(services, call, (replica_id, generation), named)
+    if isinstance(session, ErrorCode):
+        return list(pack_fetch_response(version, (), error_code=session))
+    if session is not None:
+        named = _due(services, session)
+        if call.request.on_next is not None:
+            call.request.on_next.append(session.end)
+    positions, outcomes = named.positions, dict[PartitionKey, FetchOutcome]()
+    if not may_read:
+        outcomes = dict.fromkeys(positions, FetchOutcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    elif positions or session is not None:
         outcomes = await services.replicas.fetching.fetch(
             positions,
-            Reader(replica_id, BrokerGeneration(generation), getattr(request, "rack_id", "")),
-            max_wait_ms=milliseconds(request.max_wait),
+            reader,
+            # What is not known is worth an answer.
+            max_wait_ms=0 if named.unknown else milliseconds(request.max_wait),
             min_bytes=request.min_bytes,
             max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.request.answer_bytes_max),
+            session=session,
         )
     if len(positions) > LONG_PARTITIONS_MIN:
         # Reading held the loop for long enough; others are next.
         await asyncio.sleep(0)
-    return _pack(services, version, rows, outcomes)
+    if session is None:
+        return _pack(services, version, named, outcomes)
+    ids = {key: each.topic_id for key in outcomes if (each := session.partitions.get(key)) is not None}
+    answered = session.answer(outcomes, is_full=is_full)
+    return _pack(services, version, named, answered, session_id=session.session_id, ids=ids)
+
+
+def _named(services: BrokerServices, request: Any, version: int) -> _Named:
+    named = _Named({}, {})
+    by_id = version >= 13
+    for topic, rows in named_once(request.topics, "topic_id" if by_id else "topic", "partition").items():
+        name, asked_id = (services.view.topic_name(topic), topic) if by_id else (topic, None)
+        for number, each in rows.items():
+            position = _position(each, asked_id, version)
+            if name is None:
+                named.unknown[topic, number] = position
+            else:
+                named.positions[PartitionKey(name, number)] = position
+    return named
+
+
+def _session(
+    services: BrokerServices, call: Call, owner: Owner, named: _Named
+) -> _Session | ErrorCode | None:
+    """Return the session that a request belongs to, with what it names; None: it has none."""
+    request, sessions = call.body, services.replicas.fetching.sessions
+    now_ms, by_id = int(call.request.received_s * 1000), call.request.api_version >= 13
+    session_id, epoch = request.session_id, request.session_epoch
+    found: _Session | ErrorCode | None = None
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        sessions.end_of(session_id, owner)
+        if epoch == INITIAL_EPOCH:
+            size = len(named.positions) + len(named.unknown)
+            found = sessions.begin(owner, now_ms, size=size, by_id=by_id)
+    else:
+        found = sessions.take(session_id, epoch, owner, now_ms, by_id=by_id)
+    if not isinstance(found, FetchSession):
+        return found
+    size = len(found)
+    found.name(named.positions)
+    found.unknown.update(named.unknown)
+    for topic in request.forgotten_topics_data:
+        name = services.view.topic_name(topic.topic_id) if by_id else topic.topic
+        if name is None:
+            # It is deleted, or has never been known.
+            for number in topic.partitions:
+                found.unknown.pop((topic.topic_id, number), None)
+            gone = {key for key, each in found.partitions.items() if each.topic_id == topic.topic_id}
+            sessions.forget(found, [key for key in gone if key.partition in topic.partitions])
+        else:
+            sessions.forget(found, [PartitionKey(name, number) for number in topic.partitions])
+    if len(found) > size and not sessions.has_room(found):
+        sessions.end(found)
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if not len(found):
+        sessions.end(found)
+        return None
+    return found
+
+
+def _due(services: BrokerServices, session: _Session) -> _Named:
+    """Return what a session reads now; topics that were not known may be by now."""
+    for topic_id, number in list(session.unknown):
+        if (name := services.view.topic_name(topic_id)) is not None:
+            position = session.unknown.pop((topic_id, number))
+            session.name({PartitionKey(name, number): position})
+    return _Named(session.positions(), dict(session.unknown))
 
 
 def _replica(request: Any, version: int) -> tuple[int, int]:
@@ -119,39 +188,42 @@ def _position(each: _AskedPartition, asked_id: uuid.UUID | None, version: int) -
 def _pack(
     services: BrokerServices,
     version: int,
-    rows: list[_Asked],
-    outcomes: dict[PartitionKey, FetchOutcome],
+    named: _Named,
+    outcomes: Mapping[PartitionKey, FetchOutcome],
+    *,
+    session_id: int = NO_SESSION,
+    ids: Mapping[PartitionKey, uuid.UUID | None] | None = None,
 ) -> Answer:
     view = services.view
     leaders: set[int] = set()
-    topics = []
-    for name, asked_id, numbers in rows:
-        partitions = []
-        for number in numbers:
-            if name is None:
-                partitions.append(FetchedPartition(number, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, b""))
-                continue
-            key = PartitionKey(name, number)
-            outcome = outcomes[key]
-            leader = outcome.current_leader
-            if outcome.error_code is not ErrorCode.NONE and leader is None:
-                leader = current_leader(view, key, outcome.error_code)
-            if leader is not None:
-                leaders.add(leader[0])
-            partitions.append(
-                FetchedPartition(
-                    number,
-                    partition_error(view, outcome.error_code),
-                    outcome.high_watermark,
-                    # Without transactions every committed record is stable.
-                    outcome.high_watermark,
-                    outcome.log_start_offset,
-                    outcome.records,
-                    outcome.diverging_epoch,
-                    leader,
-                    outcome.preferred_read_replica,
-                )
+    topics: dict[tuple[str, uuid.UUID | None], list[FetchedPartition]] = {}
+    for key, outcome in outcomes.items():
+        leader = outcome.current_leader
+        if outcome.error_code is not ErrorCode.NONE and leader is None:
+            leader = current_leader(view, key, outcome.error_code)
+        if leader is not None:
+            leaders.add(leader[0])
+        found = named.positions[key].topic_id if ids is None else ids.get(key)
+        error_code = partition_error(view, outcome.error_code)
+        if outcome.error_code is not ErrorCode.NONE and found is not None and view.topic_name(found) is None:
+            error_code = ErrorCode.UNKNOWN_TOPIC_ID
+        topics.setdefault((key.topic, found), []).append(
+            FetchedPartition(
+                key.partition,
+                error_code,
+                outcome.high_watermark,
+                # Without transactions every committed record is stable.
+                outcome.high_watermark,
+                outcome.log_start_offset,
+                outcome.records,
+                outcome.diverging_epoch,
+                leader,
+                outcome.preferred_read_replica,
             )
-        found = asked_id if version >= 13 else topic_id(view, name or "")
-        topics.append(FetchedTopic(name or "", found, partitions))
-    return pack_fetch_response(version, topics, node_endpoints=client_endpoints(view, leaders))
+        )
+    for topic_id, number in named.unknown:
+        refused = FetchedPartition(number, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, b"")
+        topics.setdefault(("", topic_id), []).append(refused)
+    rows = [FetchedTopic(name, found, partitions) for (name, found), partitions in topics.items()]
+    endpoints = client_endpoints(view, leaders)
+    return pack_fetch_response(version, rows, session_id=session_id, node_endpoints=endpoints)

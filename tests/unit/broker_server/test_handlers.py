@@ -256,11 +256,60 @@ async def test_a_wrong_leader_names_the_right_one(parts: MemoryParts) -> None:
 # -- fetch -----------------------------------------------------------------------------------------
 
 
-async def test_sessions_are_not_given(parts: MemoryParts) -> None:
-    full = await ask(parts, ApiKey.FETCH, 12, fetch_values(session_id=0, session_epoch=0))
-    assert (full.error_code, full.session_id) == (ErrorCode.NONE, 0)
-    part = await ask(parts, ApiKey.FETCH, 12, fetch_values(session_id=7, session_epoch=1))
-    assert part.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+@pytest.mark.parametrize("version", [7, 12, 13, 17])
+async def test_a_session_answers_what_has_changed(parts: MemoryParts, version: int) -> None:
+    async def fetch(session_id: int, session_epoch: int, **changed: Any) -> Any:
+        asked = fetch_values(session_id=session_id, session_epoch=session_epoch, **changed)
+        return await ask(parts, ApiKey.FETCH, version, asked)
+
+    full = await fetch(0, 0)
+    assert (full.error_code, full.session_id, len(full.responses)) == (ErrorCode.NONE, 1, 1)
+    quiet = await fetch(1, 1, topics=())
+    assert (quiet.error_code, quiet.session_id, quiet.responses) == (ErrorCode.NONE, 1, ())
+    await ask(parts, ApiKey.PRODUCE, 9, produce_values())
+    grown = await fetch(1, 2)
+    assert grown.responses[0].partitions[0].records == BATCH[:12] + struct.pack(">i", 5) + BATCH[16:]
+    assert (await fetch(1, 2)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert (await fetch(7, 1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (await fetch(1, -1)).session_id == 0
+    assert (await fetch(1, 3)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_session_ends_with_its_last_partition(parts: MemoryParts) -> None:
+    opened = await ask(parts, ApiKey.FETCH, 13, fetch_values(session_id=0, session_epoch=0))
+    forgotten = ({"topic_id": topic_id("t"), "topic": "t", "partitions": (0,)},)
+    asked = fetch_values(
+        session_id=opened.session_id, session_epoch=1, topics=(), forgotten_topics_data=forgotten
+    )
+    ended = await ask(parts, ApiKey.FETCH, 13, asked)
+    assert (ended.error_code, ended.session_id, len(parts.replicas.sessions)) == (ErrorCode.NONE, 0, 0)
+
+
+async def test_a_session_by_ids_is_not_used_by_names(parts: MemoryParts) -> None:
+    opened = await ask(parts, ApiKey.FETCH, 13, fetch_values(session_id=0, session_epoch=0))
+    asked = fetch_values(session_id=opened.session_id, session_epoch=1)
+    found = await ask(parts, ApiKey.FETCH, 12, asked)
+    assert found.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_an_id_that_becomes_known_is_read_in_its_session(parts: MemoryParts) -> None:
+    asked = fetch_values("new", session_id=0, session_epoch=0)
+    opened = await ask(parts, ApiKey.FETCH, 13, asked)
+    assert opened.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    parts.view.apply(update_metadata({"new": [partition_state(0)]}))
+    asked = fetch_values(session_id=opened.session_id, session_epoch=1, topics=())
+    found = await ask(parts, ApiKey.FETCH, 13, asked)
+    assert found.responses[0].topic_id == topic_id("new")
+    assert found.responses[0].partitions[0].error_code == ErrorCode.NONE
+
+
+async def test_a_client_cannot_use_a_session_of_a_follower(parts: MemoryParts) -> None:
+    state = {"replica_id": 2, "replica_epoch": 77}
+    asked = fetch_values(session_id=0, session_epoch=0, replica_state=state)
+    opened = await ask(parts, ApiKey.FETCH, 16, asked, for_brokers=True)
+    stolen = fetch_values(session_id=opened.session_id, session_epoch=1)
+    found = await ask(parts, ApiKey.FETCH, 16, stolen)
+    assert (opened.session_id, found.error_code) == (1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
 
 async def test_an_unknown_topic_id_is_answered_for_its_partitions(parts: MemoryParts) -> None:

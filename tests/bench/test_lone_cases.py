@@ -1,0 +1,18 @@
+"""Every row of what a lone record costs, at a tiny size: `make bench` runs this first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench import lone
+
+
+@pytest.mark.timeout(600)
+def test_every_row_measures_a_lone_record(tmp_path: Path) -> None:
+    lines = lone.run(tmp_path, [], lone.TINY)
+    for row in lone.TINY.rows().values():
+        shown = [line.split(" | ")[1] for line in lines if line.startswith(f"| {row.name} |")]
+        assert len(shown) == 2, f"{row.name}: once with its median, once with every round"
+        assert "–" not in shown[0]
