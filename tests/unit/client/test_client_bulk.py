@@ -3,7 +3,7 @@ itself."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from quorum.client import NoAuthError, NoNodeError, RequestTooLargeError, Server
 from quorum.client.bulk import NODES_MAX, read_all
 from quorum.client.errors import server_error
 from quorum.client.requests import PreparedRequest
+from quorum.client.session import ClientSession
 from quorum.errors import CODE_NUMBERS
 from quorum.wire import replies
 from quorum.wire.lookups import decode_multi_read
@@ -58,13 +59,17 @@ class Server:
         return 0, memoryview(replies.encode_data(1, 2, bytes(self.sizes[path]), STAT_BYTES))[4:]
 
 
+async def read(server: Server, paths: list[str]) -> list[Any]:
+    return await read_all(cast("ClientSession", server), paths)
+
+
 def sizes_of(found: list[Any]) -> list[int | None]:
     return [len(each[0]) if isinstance(each, tuple) else None for each in found]
 
 
 async def test_a_list_that_is_too_large_is_halved_until_it_fits() -> None:
     server = Server({"/a": 60, "/b": 60, "/d": 40, "/e": 10})
-    found = await read_all(server, ["/a", "/b", "/none", "/d", "/e"])
+    found = await read(server, ["/a", "/b", "/none", "/d", "/e"])
     assert sizes_of(found) == [60, 60, None, 40, 10]
     assert isinstance(found[2], NoNodeError)
     assert server.asked == [5, 2, 1, 1, 3]
@@ -72,7 +77,7 @@ async def test_a_list_that_is_too_large_is_halved_until_it_fits() -> None:
 
 async def test_a_node_that_is_too_large_for_a_list_is_read_by_itself() -> None:
     server = Server({"/a": 5_000, "/b": 1, "/closed": 5_000})
-    found = await read_all(server, ["/a", "/b", "/closed"])
+    found = await read(server, ["/a", "/b", "/closed"])
     assert sizes_of(found) == [5_000, 1, None]
     assert isinstance(found[2], NoAuthError)
     assert server.asked.count(0) == 2
@@ -81,10 +86,10 @@ async def test_a_node_that_is_too_large_for_a_list_is_read_by_itself() -> None:
 async def test_many_nodes_and_long_paths_take_several_requests() -> None:
     names = [f"/{number}" for number in range(2 * NODES_MAX + 1)]
     server = Server(dict.fromkeys(names, 0))
-    assert sizes_of(await read_all(server, names)) == [0] * len(names)
+    assert sizes_of(await read(server, names)) == [0] * len(names)
     assert sum(server.asked) == len(names)
     assert max(server.asked) * len("/1000") < REQUEST_BYTES_MAX
-    assert await read_all(server, []) == []
+    assert await read(server, []) == []
 
 
 async def test_any_other_refusal_ends_the_read() -> None:
@@ -94,10 +99,10 @@ async def test_any_other_refusal_ends_the_read() -> None:
 
     for refusal in (server_error(-5, ""), SessionExpiredError()):
         with pytest.raises(ServerError) as caught:
-            await read_all(Refusing({}), ["/a", "/b"])
+            await read(Refusing({}), ["/a", "/b"])
         assert caught.value is refusal
 
 
 async def test_a_path_that_no_request_can_carry_is_refused() -> None:
     with pytest.raises(RequestTooLargeError):
-        await read_all(Server({}), ["/" + "x" * REQUEST_BYTES_MAX])
+        await read(Server({}), ["/" + "x" * REQUEST_BYTES_MAX])
