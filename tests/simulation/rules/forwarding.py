@@ -257,8 +257,8 @@ RULES: Final = (
         (
             Edit(
                 "quorum.raft.engine.engine:Engine.receive",
-                "if counts and message.term == self.term:",
-                "if counts:",
+                "elif message.term == self.term and (",
+                "elif (",
             ),
         ),
         guard="the number alone decides whether a batch is let into the log",
