@@ -35,7 +35,8 @@ from quorum.errors import shown
 
 Schema: TypeAlias = Mapping[str, object]
 
-_NUMBER: Final = re.compile("-?[0-9]{1,19}", re.ASCII)
+#: without zeros in front: each number has one text
+_NUMBER: Final = re.compile("0|-?[1-9][0-9]{0,18}", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 #: of a text; percent-encoded, two of them are shorter than the line of a request may be
 TEXT_CHARS_MAX: Final = 2000
@@ -147,6 +148,8 @@ class Field(NamedTuple):
             wanted, remedy = "true or false", f"send {self.name}=true"
             fits = isinstance(given, bool)
         elif kind is str:
+            form = f"of the form {says.pattern}"
+            wanted = form if says.pattern else f"a text of at most {self._chars_max()} characters"
             fits = (
                 isinstance(given, str)
                 and len(given) <= self._chars_max()
