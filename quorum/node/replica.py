@@ -36,7 +36,7 @@ from quorum.raft.core.messages import Role, SoftState
 from quorum.raft.datadir.founding import parse_founding
 from quorum.raft.engine.contracts import ShellMessage
 from quorum.raft.engine.engine import Engine
-from quorum.raft.requests.administration import Administration, Asked, Told
+from quorum.raft.requests.administration import Administration, Asked, OnOutcome
 from quorum.raft.requests.origins import DigestDifference, DigestNotice, SessionTouches
 from quorum.raft.requests.payloads import BATCH_HEAD, REQUEST_FORMAT, fields_of
 from quorum.raft.requests.requests import Action, LeaderRequest
@@ -266,22 +266,22 @@ class NodeReplica:
         payload = self.machine.configuration
         return parse_configuration(payload) if payload else None
 
-    def ask(self, request: LeaderRequest, told: Told) -> None:
-        """Take an operator's request; `told` gets its outcome, once, by the forward deadline."""
+    def ask(self, request: LeaderRequest, on_outcome: OnOutcome) -> None:
+        """Take an operator's request; `on_outcome` gets its outcome, once, by the forward deadline."""
         submit = self._engine.guarded("a request of an operator", self.administration.submit)
-        submit(request, told, self._runtime.monotonic_ms())
+        submit(request, on_outcome, self._runtime.monotonic_ms())
 
     def change_member(
         self,
         node_id: int,
         address: str | None,
         config_version: int | None,
-        told: Callable[[QuorateError | None], None],
+        on_outcome: Callable[[QuorateError | None], None],
     ) -> None:
         """Let a node join, or go if no address is given, for a client of this node."""
         action = Action.REMOVE if address is None else Action.ADD
         request = LeaderRequest(action, node_id, address or "", config_version)
-        self.ask(request, lambda result: told(result if isinstance(result, QuorateError) else None))
+        self.ask(request, lambda result: on_outcome(result if isinstance(result, QuorateError) else None))
 
     def turn_ended(self) -> None:
         """Everything that was committed in this turn is applied: let the answers go."""

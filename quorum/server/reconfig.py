@@ -75,7 +75,7 @@ def begin_change(
         done(change)
         return
 
-    def told(error: QuorateError | None) -> None:
+    def answer(error: QuorateError | None) -> None:
         if error is None:
             done(OK)
         elif _lagged(error, request):
@@ -85,7 +85,7 @@ def begin_change(
         else:
             done(None)
 
-    replica.change_member(*change, told)
+    replica.change_member(*change, answer)
 
 
 def _lagged(error: QuorateError, request: Reconfig) -> bool:
