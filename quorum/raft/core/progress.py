@@ -99,17 +99,17 @@ class Progress:
         self.retry_snapshot_ms = float("-inf")  #: no new transfer before
 
     def become_probe(self) -> None:
-        """Go back to the proven match and send one append at a time; who probes already goes on where it
-        was."""
+        """Go back to the proven match and send one append at a time; a peer that is probed already goes on
+        where it was."""
         probing = self.flow is Flow.PROBE
         self._move(Flow.PROBE)
         self._clear()
         if not probing:
-            # To a new leader nothing is proven: from 1 on it would send a snapshot to who lacks little.
+            # To a new leader nothing is proven: from 1 on it would send a snapshot to peers that lack little.
             self.next_index = self.match_index + 1
 
     def become_replicate(self, now_ms: float) -> None:
-        """Send ahead from behind the match."""
+        """Send ahead what follows the match."""
         self._move(Flow.REPLICATE)
         self._clear()
         self.next_index = self.match_index + 1

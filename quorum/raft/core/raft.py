@@ -215,7 +215,7 @@ class Raft:
             if peer.flow is not Flow.SNAPSHOT:
                 peer.become_probe()
             sending.resume_snapshot(node, node_id, peer)
-            # A fresh connection learns at once who leads.
+            # A fresh connection learns at once which node leads.
             role.heartbeat_due = True
             return
         if isinstance(role, Follower) and node_id == role.leader_id and node.matched_index:
@@ -324,7 +324,7 @@ class Raft:
         if peer.match_index > matched_before:
             leading.advance_commit(node, leader)
         if isinstance(message, HeartbeatReply):
-            # Now it is known who has caught up; what can commit without a change has done so.
+            # Now it is known which peers have caught up; what can commit without a change has done so.
             membership.maintain(node, leader)
 
     # --- proposals
@@ -335,7 +335,7 @@ class Raft:
         Args:
             kind: any but the configuration kinds and NOOP, which the core appends itself.
             payload: at most Options.entry_bytes_max bytes.
-            stamp_ms: wall clock; raised to the log's last stamp if it is behind.
+            stamp_ms: wall clock; raised to the log's last stamp if it is below.
 
         Returns:
             The entry's index. Whether it commits is known only when it does, or when another entry commits

@@ -278,7 +278,7 @@ class Administration:
         assert configuration is not None
         if action is not Action.ADD and configuration.member(node_id) is None:
             members = ", ".join(map(str, sorted((*configuration.voters, *configuration.learners))))
-            problem = f"node {node_id} is no member; members are {members}"
+            problem = f"node {node_id} is not a member; members are {members}"
             return _refused(Outcome.NOT_A_MEMBER, problem, "name one of them")
         log.info("was asked to %s node %d %s", action.name.lower(), node_id, request.address)
         stale = self._stale(request, index)
