@@ -1,12 +1,13 @@
 """The replica: one node's state machine between the Raft engine below and the client front end above.
 
-It applies committed entries in order, hands each outcome to whoever waits for it, and joins what packs the
-writes of clients (batches.py), what ends by time (expiry.py) and the comparison of digests. The only hard
-state is the machine; it changes only in `apply` and `install`. It knows its clients by `Clients` alone.
+It applies committed entries in order, hands each outcome to the caller that waits for it, and joins what
+packs the writes of clients (batches.py), what ends by time (expiry.py) and the comparison of digests. The
+only hard state is the machine; it changes only in `apply` and `install`. It knows its clients by `Clients`
+alone.
 
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
-the front end answers the reads that wait behind the first, so a read sees every write before it on its
-connection and none behind it.
+the front end answers the reads that wait for the first, so a read sees every write before it on its
+connection and none after it.
 
 Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions and watches".
 """
@@ -92,7 +93,7 @@ class NodeReplica:
         """Join the parts; nothing is submitted before the engine starts.
 
         Args:
-            machine: the state, as restored from a snapshot; the log behind it is applied through `apply`.
+            machine: the state, as restored from a snapshot; the log after it is applied through `apply`.
             engine: the Raft log.
             runtime: clock and loop.
             clients: the client side; gets outcomes and events.

@@ -73,8 +73,8 @@ def tick_leader(node: Node, leader: Leader, undurable_ms: float) -> None:
         if peer.is_stalled(node.now_ms, node.options.election_timeout_max_ms):
             peer.become_probe()
     for node_id, leaver in list(leader.leaving.items()):
-        told_ms = leaver.told_ms
-        if told_ms is not None and node.now_ms - told_ms >= node.options.election_timeout_min_ms:
+        sent_ms = leaver.sent_ms
+        if sent_ms is not None and node.now_ms - sent_ms >= node.options.election_timeout_min_ms:
             del leader.leaving[node_id]
 
 
@@ -269,8 +269,8 @@ def _tell_leavers(node: Node, leader: Leader, slices: Slices) -> None:
     as it is not committed they may need that vote.
     """
     for node_id, leaver in leader.leaving.items():
-        if leaver.told_ms is None and node.commit_index >= leaver.left_index:
-            leaver.told_ms = node.now_ms
+        if leaver.sent_ms is None and node.commit_index >= leaver.left_index:
+            leaver.sent_ms = node.now_ms
             silent_ms = node.now_ms - leaver.progress.contact_ms
             is_near = node.log.term_at(leaver.progress.next_index - 1) is not None
             if is_near and silent_ms <= node.options.election_timeout_max_ms:

@@ -186,7 +186,7 @@ class Progress:
 class Leaver:
     """A member that is none any more, as long as the leader has a last word for it."""
 
-    __slots__ = ("left_index", "progress", "told_ms")
+    __slots__ = ("left_index", "progress", "sent_ms")
 
     def __init__(self, progress: Progress, left_index: int) -> None:
         """Keep what is known of it.
@@ -197,4 +197,4 @@ class Leaver:
         """
         self.progress = progress
         self.left_index = left_index
-        self.told_ms: float | None = None  #: when it was sent that entry
+        self.sent_ms: float | None = None  #: when that entry was sent to it

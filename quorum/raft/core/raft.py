@@ -109,9 +109,9 @@ class Raft:
         )
         #: whether the last stimulus was a follower's mere look at the clock: ``ready()`` has nothing new
         self.rests = False
-        self._told_soft_state: SoftState | None = None
-        self._told_configuration: Configuration | None = None
-        self._told_beyond: dict[int, str] = {}  #: linked besides its members
+        self._reported_soft_state: SoftState | None = None
+        self._reported_configuration: Configuration | None = None
+        self._reported_beyond: dict[int, str] = {}  #: linked besides its members
 
     # --- stimuli
 
@@ -398,18 +398,18 @@ class Raft:
 
     def _changed_soft_state(self) -> SoftState | None:
         soft_state = self._node.soft_state()
-        if soft_state == self._told_soft_state:
+        if soft_state == self._reported_soft_state:
             return None
-        self._told_soft_state = soft_state
+        self._reported_soft_state = soft_state
         return soft_state
 
     def _changed_configuration(self) -> Configuration | None:
         configuration = self._node.history.latest
         beyond = membership.linked_beyond(self._node)
-        if configuration is self._told_configuration and beyond == self._told_beyond:
+        if configuration is self._reported_configuration and beyond == self._reported_beyond:
             return None
-        self._told_configuration = configuration
-        self._told_beyond = beyond
+        self._reported_configuration = configuration
+        self._reported_beyond = beyond
         return configuration
 
     @property
