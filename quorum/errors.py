@@ -125,8 +125,8 @@ class QuorateError(Exception):
 
 
 class ConfigProblem(NamedTuple):
-    """One thing that is wrong with a configuration: where it stands, what stood there, why not, and what to
-    do."""
+    """One thing that is wrong with a configuration: its place, its value, why that is wrong, and the
+    remedy."""
 
     field: str
     value: str
@@ -270,7 +270,7 @@ class ChangeRefusedError(QuorateError):
 
 
 class UnknownMemberError(ChangeRefusedError):
-    """A change that names a node which is no member; nothing changed."""
+    """A change that names a node which is not a member; nothing changed."""
 
 
 class StaleConfigurationError(ChangeRefusedError):

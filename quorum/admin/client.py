@@ -175,7 +175,7 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
 
 
 def _reason(error: OSError | http.client.HTTPException, overdue: str) -> str:
-    """Say why there is no answer, which may be in the words of what listens there."""
+    """Say why no answer came, perhaps in the words of what listens there."""
     if isinstance(error, TimeoutError):
         return error.strerror or overdue
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -277,7 +277,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
     if "@" in url:
         # What may be a password is neither used nor shown.
         masked = shown(re.sub(r"^(\w+://)?.*@", r"\1***@", url, flags=re.DOTALL))
-        remedy = "leave out what stands before the @: an admin port asks for no name or password"
+        remedy = "leave out what comes before the @: an admin port asks for no name or password"
         raise UsageError(f"--admin {masked} {problem}", remedy)
     try:
         return _address(url)

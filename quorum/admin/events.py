@@ -48,7 +48,7 @@ async def _get_events(request: web.Request, query: EventsQuery) -> web.StreamRes
     last_event = request.headers.get("Last-Event-ID")
     if last_event is not None:
         if not _EVENT_ID.fullmatch(last_event):
-            problem = f"Last-Event-ID {shown(last_event)} is no zxid"
+            problem = f"Last-Event-ID {shown(last_event)} is not a zxid"
             raise BadInputError(problem, "send the id of the last event, or none", "Last-Event-ID")
         zxid = int(last_event) + 1
     if zxid < 0:

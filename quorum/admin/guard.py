@@ -59,7 +59,7 @@ def guard(request: web.Request) -> None:
         if not _is_ours(host, request.app[HOSTS]):
             raise GuardError(
                 421,
-                f"Host {shown(host)} is no address and no name of this port",
+                f"Host {shown(host)} is neither an address nor a name of this port",
                 "use an address, or list the name in security.admin_hosts",
             )
     if not _OWN_SITES.issuperset(request.headers.getall("Sec-Fetch-Site", [])):

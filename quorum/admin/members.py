@@ -56,7 +56,7 @@ class NewMember(NamedTuple):
 
 @ENDPOINTS.add("GET", "/v1/leader")
 async def _get_leader(request: web.Request) -> LeaderNow:
-    """Who leads."""
+    """The leader."""
     status = request.app[STATUS_VIEW].status()
     return {"leader_id": status["leader_id"], "term": status["term"]}
 
@@ -98,7 +98,7 @@ def _address(address: str | None) -> str:
     if address is None:
         raise BadInputError("the body lacks the field address (or replace)", _MEMBERS_EXAMPLE, "address")
     if not address or not address.isascii():
-        problem = f"address = {shown(address)} is no text of 1 to {ADDRESS_CHARS_MAX} ASCII characters"
+        problem = f"address = {shown(address)} is not a text of 1 to {ADDRESS_CHARS_MAX} ASCII characters"
         raise BadInputError(problem, _MEMBERS_EXAMPLE, "address")
     try:
         return str(parse_member_address(address))

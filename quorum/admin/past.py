@@ -31,9 +31,9 @@ ENDPOINTS: Final = Endpoints()
 class TreeQuery(NamedTuple):
     """Which page of which tree is wanted."""
 
-    as_of_zxid: Annotated[int, Says("the transaction behind which the tree was so")]
+    as_of_zxid: Annotated[int, Says("the transaction after which the tree was so")]
     after: Annotated[
-        str, Says("znodes behind this path; next_after of the page before", pattern="|/|(?:/[^/]+)+")
+        str, Says("znodes after this path; next_after of the page before", pattern="|/|(?:/[^/]+)+")
     ] = ""
     limit: Annotated[int, Says("znodes of a page", 1, NODES_MAX)] = 1000
 
@@ -59,7 +59,7 @@ class TreePage(TypedDict):
 async def _get_tree(
     request: web.Request, query: TreeQuery
 ) -> Annotated[TreePage | web.Response, schema_of(TreePage)]:
-    """All znodes as they were behind a transaction."""
+    """All znodes as they were after a transaction."""
     as_of_zxid, after, limit = query
     past_page = PastPage(live_page(request.app[MACHINE]().tree, after, limit), after)
     problem = await undo(request, as_of_zxid, past_page.visit)

@@ -24,8 +24,8 @@ Row = TypeVar("Row", bound=Mapping[str, object])
 #: returns the state of now: a snapshot that is installed replaces it
 MACHINE: Final = web.AppKey[Callable[[], StateMachine]]("machine")
 Limit: TypeAlias = Annotated[int, Says("items of a page", 1, 1000)]
-AfterId: TypeAlias = Annotated[int, Says("items behind this one; next_after of the page before", -1)]
-AfterName: TypeAlias = Annotated[str, Says("items behind this one; next_after of the page before")]
+AfterId: TypeAlias = Annotated[int, Says("items after this one; next_after of the page before", -1)]
+AfterName: TypeAlias = Annotated[str, Says("items after this one; next_after of the page before")]
 Prefix: TypeAlias = Annotated[str, Says("names that begin so", most=300)]
 
 

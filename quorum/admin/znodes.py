@@ -61,8 +61,8 @@ class ReadQuery(NamedTuple):
     linearizable: Annotated[bool, Says("whether all that was committed before counts")] = False
     children: Annotated[bool, Says("whether the children's names are wanted")] = True
     limit: Annotated[int, Says("children that are named, by name", 0, CHILDREN_MAX)] = 1000
-    after: Annotated[str, Says("children behind this name only")] = ""
-    as_of_zxid: Annotated[int, Says("the transaction behind which it was so; -1: as it is now", -1)] = -1
+    after: Annotated[str, Says("children after this name only")] = ""
+    as_of_zxid: Annotated[int, Says("the transaction after which it was so; -1: as it is now", -1)] = -1
 
 
 class DeleteQuery(NamedTuple):
@@ -296,7 +296,7 @@ class _Answer(NamedTuple):
 
 _ANSWERS: Final[Sequence[_Answer]] = (
     _Answer(NoNodeError, 404, remedy="list the children of a node above it; PUT makes it with create=true"),
-    _Answer(NoAuthError, 403, remedy="change it as a client that can prove who it is"),
+    _Answer(NoAuthError, 403, remedy="change it as a client that can prove its identity"),
     _Answer(BadVersionError, 409, "version", "read the node again and send the version of its stat"),
     _Answer(NodeExistsError, 409, remedy="read it, or set its data"),
     _Answer(NotEmptyError, 409, remedy="delete its children first"),

@@ -171,8 +171,8 @@ class PastPage:
     def visit(self, path: str, before: bytes | None, _after: bytes | None) -> None:
         """Take a change."""
         key = key_of(path)
-        behind_begin = self._after is None or key > self._after
-        if not behind_begin or (self._end is not None and key > self._end) or key in self._images:
+        after_begin = self._after is None or key > self._after
+        if not after_begin or (self._end is not None and key > self._end) or key in self._images:
             return
         self._images[key] = (path, before)
         self._size += _size(path, before)

@@ -108,7 +108,7 @@ class WatchRegistry:
         #: {kind: {path: callbacks in the order in which they were armed, each once}}
         self._armed: dict[WatchCause, dict[str, list[WatchCallback]]] = {kind: {} for kind in WatchCause}
         #: the last zxid that armed watches have heard of, and parts of them that no server has answered since
-        self._told_zxid = 0
+        self._heard_zxid = 0
         self._unanswered = 0
 
     def __len__(self) -> int:
@@ -139,23 +139,23 @@ class WatchRegistry:
 
     def remove(self, path: str, watch_type: WatchType) -> Iterator[tuple[WatchCallback, WatchEvent]]:
         """Disarm what the server has removed; yields what to call: each callback once per kind of removal."""
-        told: list[tuple[WatchCallback, WatchEvent]] = []
+        calls: list[tuple[WatchCallback, WatchEvent]] = []
         for kind in _KINDS_BY_TYPE[watch_type]:
             event = WatchEvent(_REMOVALS[kind], path, -1)
             for callback in self._armed[kind].pop(path, ()):
-                if (callback, event) not in told:
-                    told.append((callback, event))
-        yield from told
+                if (callback, event) not in calls:
+                    calls.append((callback, event))
+        yield from calls
 
     def lose_all(self) -> Iterator[tuple[WatchCallback, WatchEvent]]:
         """Disarm everything; yields what to call: each armed callback once per path with NONE."""
         armed, self._armed = self._armed, {kind: {} for kind in WatchCause}
-        told: dict[str, list[WatchCallback]] = {}
+        calls: dict[str, list[WatchCallback]] = {}
         for paths in armed.values():
             for path, callbacks in paths.items():
-                known = told.setdefault(path, [])
+                known = calls.setdefault(path, [])
                 known.extend(callback for callback in callbacks if callback not in known)
-        for path, callbacks in told.items():
+        for path, callbacks in calls.items():
             for callback in callbacks:
                 yield callback, WatchEvent(EventType.NONE, path, -1)
 
@@ -167,11 +167,11 @@ class WatchRegistry:
         """
         if self._unanswered <= 0:
             # Else a part of the last time was not answered, and its watches have heard nothing since.
-            self._told_zxid = last_zxid
+            self._heard_zxid = last_zxid
         parts = list(self.rearm_requests())
         self._unanswered = len(parts)
         for part in parts:
-            yield part.encode(self._told_zxid)
+            yield part.encode(self._heard_zxid)
 
     def rearmed(self) -> None:
         """A server has answered one of them."""

@@ -248,7 +248,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise DataDirError(f"{path} cannot be read: {error}", remedy) from error
     for key, value in sections.items():
         if not isinstance(value, dict):
-            problem = f"{path}: {key} stands outside of every section"
+            problem = f"{path}: {key} is outside of every section"
             raise DataDirError(problem, "put it below its section's header")
     return sections
 

@@ -79,7 +79,7 @@ class Supervisor:
         self._hurry = asyncio.Event()
         self._pipe = os.pipe()
         #: what was last said of logs that cannot be bounded
-        self._told_trouble = ""
+        self._said_trouble = ""
 
     async def run(self, on_ready: Callable[[StartReport], None], *, deadline_s: float = math.inf) -> None:
         """Run until a signal or `stop` asks to stop; another SIGINT or SIGTERM kills.
@@ -123,7 +123,7 @@ class Supervisor:
 
     async def _keep_running(self, kept: _Kept) -> None:
         """Start a process, and again whenever it ends, until everything is to stop."""
-        pause_s, told = PAUSE_FIRST_S, ""
+        pause_s, said = PAUSE_FIRST_S, ""
         while not self._stopping.is_set():
             started = time.monotonic()
             state = await self._run_once(kept)
@@ -133,8 +133,8 @@ class Supervisor:
             if time.monotonic() - started > RECOVERED_S:
                 pause_s = PAUSE_FIRST_S
             ended, _, story = state.partition("\n")
-            self._say(kept, f"{ended}; starting it again in {pause_s:g} s", "" if story == told else story)
-            told = story
+            self._say(kept, f"{ended}; starting it again in {pause_s:g} s", "" if story == said else story)
+            said = story
             await _wait(self._stopping, pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
@@ -145,8 +145,8 @@ class Supervisor:
             offset = log.stat().st_size if log.exists() else 0
             kept.process = process = await self._start(kept.child)
         except OSError as error:
-            told = told_by_os(error, "making its process")
-            return f"cannot be started: {told}\nremedy: {remedy_for_os(error)}"
+            problem = told_by_os(error, "making its process")
+            return f"cannot be started: {problem}\nremedy: {remedy_for_os(error)}"
         if self._stopping.is_set():
             # it came up while the others were being stopped, and has not done anything yet
             process.kill()
@@ -156,8 +156,8 @@ class Supervisor:
         known = {number.value: number.name for number in signal.Signals}
         return f"was ended by {known.get(-exit_code, f'signal {-exit_code}')}"
 
-    def _say(self, kept: _Kept, told: str, story: str = "") -> None:
-        self._console.say(f"{kept.child.name} {told}", "yellow")
+    def _say(self, kept: _Kept, news: str, story: str = "") -> None:
+        self._console.say(f"{kept.child.name} {news}", "yellow")
         for line in story.splitlines():
             self._console.say(f"  {line}")
 
@@ -238,9 +238,9 @@ class Supervisor:
                 bound_log(log)
             except OSError as error:
                 trouble = f"a log cannot be bounded: {told_by_os(error, str(log))} ({remedy_for_os(error)})"
-        if trouble and trouble != self._told_trouble:
+        if trouble and trouble != self._said_trouble:
             self._console.say(trouble, "yellow")
-        self._told_trouble = trouble
+        self._said_trouble = trouble
 
     def _count(self) -> str:
         ready = sum(kept.ready for kept in self._all)

@@ -1,7 +1,7 @@
 """The writes of this node's clients on their way down: the runs of one turn of the event loop become a batch.
 
-Packs runs, numbers batches and hands them to the leader through the forwarder. What is applied, and who waits
-for which outcome, is the replica's. Soft state only.
+Packs runs, numbers batches and hands them to the leader through the forwarder. What is applied, and which
+caller waits for which outcome, is the replica's. Soft state only.
 
 Source: docs/guarantees.md, "Writes".
 """

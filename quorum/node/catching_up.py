@@ -1,8 +1,8 @@
 """Whether a node has what its leader knows to be committed.
 
 A node that comes to a leader has to reach what was committed by then; from there on a short lag is the normal
-life of a busy node, and a long one is not. Decided at every tick, so that it does not depend on who asks and
-when. Pure; soft state.
+life of a busy node, and a long one is not. Decided at every tick, so that it does not depend on when a
+caller asks. Pure; soft state.
 
 Source: docs/http.md.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: committed entries that a node which had caught up may be behind
+#: committed entries that a node which had caught up may lack
 LAG_MAX: Final = 1000
 
 

@@ -21,7 +21,7 @@ REMOVAL_RETRY_MS = 1000.0
 
 
 class Compaction:
-    """Keeps two snapshots and the log behind the older one; the log goes when the older files are gone."""
+    """Keeps two snapshots and the log after the older one; the log goes when the older files are gone."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Compaction:
         Args:
             store: has the snapshots.
             journal: is compacted.
-            writer: removes compacted segments behind what it writes.
+            writer: removes compacted segments after what it writes.
             runtime: loop and lanes.
             step: tells the core what was compacted.
             fail: stops the node.

@@ -28,7 +28,7 @@ log = logging.getLogger("quorate.digests")
 
 #: how long a follower that differs leaves its leader the time to find a majority that does
 DIFFERENCE_MS: Final = 2000.0
-#: reported digests that a leader remembers; those who report them stop soon
+#: reported digests that a leader remembers; the nodes that report them stop soon
 REPORTED_MAX: Final = 1000
 
 
@@ -161,7 +161,7 @@ class DigestCheck:
         log.error(
             "the state of node %d differs from this leader's: %s there, %s here", message.sender, theirs, own
         )
-        # At the next interval again, so that all who differ report the same index sooner or later.
+        # At the next interval again, so that all nodes that differ report the same index sooner or later.
         self._said_index = -1
         reporters = reported.setdefault(theirs, set())
         reporters.add(message.sender)

@@ -1,13 +1,14 @@
 """A member of the quorum without its sockets: everything between a disk, a transport and a runtime.
 
-Puts state machine, log, journal, snapshots, forwarding and the client front end together and lets them
-talk. Decides nothing about consensus or clients; it knows who needs whom. What needs an event loop or a
+Puts state machine, log, journal, snapshots, forwarding and the client front end together and lets them talk.
+Decides nothing about consensus or clients; it knows which part needs which. What needs an event loop or a
 socket (the peer transport, the listeners, the admin port) belongs to `quorum.node.node`; a simulation gives
 it a virtual clock, disk and network instead. Hard state is the data directory that storage.py opens; all else
 is soft.
 
-Order: `QuorumMember(...)` opens and recovers the data directory, `attach` builds what stands on it, `start`
-lets it tick. A member that stopped itself has told `on_failure` once and acknowledges nothing any more.
+Order: `QuorumMember(...)` opens and recovers the data directory, `attach` builds the parts that use it,
+`start` lets it tick. A member that stopped itself has called `on_failure` once and acknowledges nothing any
+more.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class QuorumMember:
             runtime: clock, loop, lanes and randomness.
             disk: where the data directory is.
             start: whether an empty directory is formatted, and as what.
-            on_failure: told once, with the story, when the member stopped itself.
+            on_failure: called once, with the story, when the member stopped itself.
             sizes: bounds that the configuration does not know.
         """
         self.config = config
@@ -132,8 +133,8 @@ class QuorumMember:
             problem = f"data directory {data_dir} cannot be written to: {told_by_os(error, 'its identity')}"
             return DataDirError(problem, "free or repair the disk")
         reason = self._start_error
-        told = reason.message if isinstance(reason, QuorateError) else reason
-        problem = f"data directory {data_dir} cannot be written to: {told}"
+        why = reason.message if isinstance(reason, QuorateError) else reason
+        problem = f"data directory {data_dir} cannot be written to: {why}"
         return DataDirError(problem, "repair the disk, or free space on it, and start again")
 
     @property
@@ -158,7 +159,7 @@ class QuorumMember:
         return self._attached and not self.engine.hears_leader()
 
     def admission(self) -> Admission:
-        """Return what is known now of who may speak for a member."""
+        """Return what is known now of the disks that may speak for a member."""
         if not self._attached:
             return Admission()
         leader_id = self.engine.leader_id if self.engine.hears_leader() else None
@@ -359,7 +360,7 @@ class QuorumMember:
         self.snapshotter.abandon()
         self.engine.state_installed(mark.snapshot_index)
         self.replica.install(machine)
-        # Whoever kept the state that it replaces would keep its memory.
+        # A reference to the state that it replaces would keep its memory.
         self.storage.machine = machine
         # Compaction comes after the core knows of the install.
         self.runtime.call_soon(self.snapshotter.installed, covered_by(machine))
@@ -383,7 +384,7 @@ class QuorumMember:
     def _write_identity(self) -> None:
         """Write to the identity which cluster this disk belongs to; on a full disk once there is room.
 
-        That may wait: it stands in its log.
+        That may wait: the log has it.
         """
         own = self._own_cluster_id()
         try:

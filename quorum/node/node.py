@@ -1,7 +1,7 @@
 """One quorum node: a member with its sockets; starts everything in order and stops it in the reverse order.
 
-Decides nothing about consensus or clients; it knows who needs whom. Hard state is the data directory that
-storage.py opens; everything here is soft. A node that stopped itself (`failure` is set) has closed its
+Decides nothing about consensus or clients; it knows which part needs which. Hard state is the data directory
+that storage.py opens; everything here is soft. A node that stopped itself (`failure` is set) has closed its
 sockets and acknowledges nothing any more; its process should end with the story.
 
 Start: bind the three sockets, open the data directory, restore state and log, listen to peers, then to
@@ -28,7 +28,7 @@ from quorum.node.node_view import RunningNodeView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
 from quorum.platform.wall_clock import CLOCK
-from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - whoever makes a node names its start
+from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - the maker of a node names its start
 from quorum.raft.peers.codec import RAFT_MESSAGE_TYPES, Codec
 from quorum.raft.peers.peers import TransportOptions
 from quorum.raft.peers.transport import PeerTransport

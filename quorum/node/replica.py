@@ -1,12 +1,13 @@
 """The replica: one node's state machine between the Raft engine below and the client front end above.
 
-It applies committed entries in order, hands each outcome to whoever waits for it, and joins what packs the
-writes of clients (batches.py), what ends by time (expiry.py) and the comparison of digests. The only hard
-state is the machine; it changes only in `apply` and `install`. It knows its clients by `Clients` alone.
+It applies committed entries in order, hands each outcome to the caller that waits for it, and joins what
+packs the writes of clients (batches.py), what ends by time (expiry.py) and the comparison of digests. The
+only hard state is the machine; it changes only in `apply` and `install`. It knows its clients by `Clients`
+alone.
 
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
-the front end answers the reads that wait behind the first, so a read sees every write before it on its
-connection and none behind it.
+the front end answers the reads that wait for the first, so a read sees every write before it on its
+connection and none after it.
 
 Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions and watches".
 """
@@ -36,7 +37,7 @@ from quorum.raft.core.messages import Role, SoftState
 from quorum.raft.datadir.founding import parse_founding
 from quorum.raft.engine.contracts import ShellMessage
 from quorum.raft.engine.engine import Engine
-from quorum.raft.requests.administration import Administration, Asked, Told
+from quorum.raft.requests.administration import Administration, Asked, OnOutcome
 from quorum.raft.requests.origins import DigestDifference, DigestNotice, SessionTouches
 from quorum.raft.requests.payloads import BATCH_HEAD, REQUEST_FORMAT, fields_of
 from quorum.raft.requests.requests import Action, LeaderRequest
@@ -92,7 +93,7 @@ class NodeReplica:
         """Join the parts; nothing is submitted before the engine starts.
 
         Args:
-            machine: the state, as restored from a snapshot; the log behind it is applied through `apply`.
+            machine: the state, as restored from a snapshot; the log after it is applied through `apply`.
             engine: the Raft log.
             runtime: clock and loop.
             clients: the client side; gets outcomes and events.
@@ -266,22 +267,22 @@ class NodeReplica:
         payload = self.machine.configuration
         return parse_configuration(payload) if payload else None
 
-    def ask(self, request: LeaderRequest, told: Told) -> None:
-        """Take an operator's request; `told` gets its outcome, once, by the forward deadline."""
+    def ask(self, request: LeaderRequest, on_outcome: OnOutcome) -> None:
+        """Take an operator's request; `on_outcome` gets its outcome, once, by the forward deadline."""
         submit = self._engine.guarded("a request of an operator", self.administration.submit)
-        submit(request, told, self._runtime.monotonic_ms())
+        submit(request, on_outcome, self._runtime.monotonic_ms())
 
     def change_member(
         self,
         node_id: int,
         address: str | None,
         config_version: int | None,
-        told: Callable[[QuorateError | None], None],
+        on_outcome: Callable[[QuorateError | None], None],
     ) -> None:
         """Let a node join, or go if no address is given, for a client of this node."""
         action = Action.REMOVE if address is None else Action.ADD
         request = LeaderRequest(action, node_id, address or "", config_version)
-        self.ask(request, lambda result: told(result if isinstance(result, QuorateError) else None))
+        self.ask(request, lambda result: on_outcome(result if isinstance(result, QuorateError) else None))
 
     def turn_ended(self) -> None:
         """Everything that was committed in this turn is applied: let the answers go."""

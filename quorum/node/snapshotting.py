@@ -42,7 +42,7 @@ RECORDS_PER_STEP = 256
 
 
 class StateHolder(Protocol):
-    """Who has the current state; it is replaced as a whole when a snapshot is installed."""
+    """The holder of the current state, which is replaced as a whole when a snapshot is installed."""
 
     machine: StateMachine
 

@@ -1,7 +1,7 @@
 """Opens a node's data directory: identity, snapshots, journal, and the state that they add up to.
 
 Decides the order in which they are opened and that they must fit together: a state is the newest good
-snapshot plus the log behind it, and a node that cannot reach what it once acknowledged refuses to start.
+snapshot plus the log after it, and a node that cannot reach what it once acknowledged refuses to start.
 Which bytes are good is decided by the modules that wrote them. Everything here is hard state on disk; what
 is returned is its image in memory.
 """
@@ -53,8 +53,8 @@ class Storage:
 
     Attributes:
         identity: whose it is; gets the cluster id when entry 1 is applied.
-        machine: the state as of the snapshot, empty if there is none; the log behind it is applied by the
-            engine.
+        machine: the state as of the snapshot, empty if there is none; the engine applies the log after
+            it.
         mark: the snapshot as the Raft core needs to know it.
     """
 

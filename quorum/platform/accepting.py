@@ -54,7 +54,7 @@ class Room:
         #: what there may be until then, because files ran out
         self._fewer = 0
         self._fewer_until_s = float("-inf")
-        self._told_until_s = float("-inf")
+        self._logged_until_s = float("-inf")
 
     def limit(self) -> int:
         """Return how many connections there may be now; 0: any number."""
@@ -68,8 +68,8 @@ class Room:
         if limit == 0 or count < limit:
             return True
         now_s = self._now_s()
-        if self._told_until_s <= now_s:
-            self._told_until_s = now_s + FEWER_S
+        if self._logged_until_s <= now_s:
+            self._logged_until_s = now_s + FEWER_S
             log.warning(
                 "accepting pauses on the %s port: at most %d connections may be open", self._port, limit
             )

@@ -3,8 +3,7 @@
 Decides what a request asks for and which of ZooKeeper's refusals it gets, in ZooKeeper's order: version,
 arguments, access list. One request may let one node join or go, because the log changes one member at a time;
 what a request leaves as it is does not count. Where nothing is left to change the leader has to confirm that:
-this node may lag behind. Reads the state and changes nothing; whether the change can be made is the leader's
-to say.
+this node may lag. Reads the state and changes nothing; whether the change can be made is the leader's to say.
 
 Source: PrepRequestProcessor (reconfig) and QuorumPeer.QuorumServer of ZooKeeper 3.9; its administrator's
 guide, "Dynamic reconfiguration".
@@ -75,7 +74,7 @@ def begin_change(
         done(change)
         return
 
-    def told(error: QuorateError | None) -> None:
+    def answer(error: QuorateError | None) -> None:
         if error is None:
             done(OK)
         elif _lagged(error, request):
@@ -85,7 +84,7 @@ def begin_change(
         else:
             done(None)
 
-    replica.change_member(*change, told)
+    replica.change_member(*change, answer)
 
 
 def _lagged(error: QuorateError, request: Reconfig) -> bool:

@@ -53,7 +53,7 @@ class ReplicaView(Protocol):
         node_id: int,
         address: str | None,
         config_version: int | None,
-        told: Callable[[QuorateError | None], None],
+        on_outcome: Callable[[QuorateError | None], None],
     ) -> None:
         """Let a node join (at its peer address), or go (None), and say when that is applied here.
 
@@ -61,8 +61,8 @@ class ReplicaView(Protocol):
             node_id: the node.
             address: host:port of a node that joins.
             config_version: the version of /zookeeper/config that it is meant for; None: any.
-            told: called once, perhaps before this returns, with None or the error: definite or not, as it
-                says.
+            on_outcome: called once, perhaps before this returns, with None or the error, which says
+                whether it is definite.
         """
 
     def next_nonce(self) -> int:

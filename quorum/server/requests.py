@@ -46,7 +46,7 @@ _unpack_int: Final = INT.unpack_from
 _unpack_xid_op: Final = Struct(">ii").unpack_from
 _HEAD_BYTES: Final = REQUEST_HEAD.size
 #: bytes of requests after a change of members above which the peer is not read, and so its pings neither
-BEHIND_CHANGE_BYTES_MAX: Final = 1024 * 1024
+HELD_BACK_BYTES_MAX: Final = 1024 * 1024
 
 _PING: Final = int(OpCode.PING)
 _RECONFIG: Final = int(OpCode.RECONFIG)
@@ -153,7 +153,7 @@ class Requests:
         host = self._host
         host.replica.sessions.touch(self._connection.session_id)
         length_max = host.options.frame_bytes_max
-        behind = self._stream.behind
+        held_back = self._stream.held_back
         end, needed = len(data), 4
         while end - position >= 4:
             length = _unpack_int(data, position)[0]
@@ -169,9 +169,9 @@ class Requests:
             if op == _PING:
                 self._pipeline.answer_now(xid, op, None)
             else:
-                behind += data[position:after]
+                held_back += data[position:after]
             position, needed = after, 4
-        if len(behind) >= BEHIND_CHANGE_BYTES_MAX:
+        if len(held_back) >= HELD_BACK_BYTES_MAX:
             self._stream.stalled = True
         self._stream.keep(data, position, needed)
 

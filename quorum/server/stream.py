@@ -165,7 +165,7 @@ class ClientStream(asyncio.Protocol):
         #: bytes that `_received` must hold before there is something to do
         self._needed = 0
         #: whole frames that wait for a change of members
-        self.behind = bytearray()
+        self.held_back = bytearray()
         #: queued frames
         self.out: list[bytes] = []
         #: bytes of the replies to reads and of the events in `out`
@@ -279,13 +279,13 @@ class ClientStream(asyncio.Protocol):
 
     def end_change(self) -> None:
         """Put what waited for a change of members before what came after it, to be taken by `take_kept`."""
-        self._received[:0] = self.behind
-        self.behind.clear()
+        self._received[:0] = self.held_back
+        self.held_back.clear()
         self._note_received()
         self.stalled = True
 
     def _note_received(self) -> None:
-        self._host.shedder.received.note(self, len(self._received) + len(self.behind))
+        self._host.shedder.received.note(self, len(self._received) + len(self.held_back))
 
     def update_reading(self) -> None:
         """Pause or resume the transport as this connection's state asks."""
@@ -365,7 +365,7 @@ class ClientStream(asyncio.Protocol):
         self.out.clear()
         self.out_bytes = 0
         self._received.clear()
-        self.behind.clear()
+        self.held_back.clear()
         self._owner.finish()
         self.abort()
 

@@ -1,7 +1,7 @@
 """Pure Raft: stimuli in, ``Ready`` out.
 
-Decides who leads, what is in the log, what is committed, and which bytes of a snapshot go where. Knows no
-clock, file, socket, thread, random generator or logger of its own: the time and the generator come in as
+Decides which node leads, what is in the log, what is committed, and which bytes of a snapshot go where. Knows
+no clock, file, socket, thread, random generator or logger of its own: the time and the generator come in as
 arguments, everything that must happen outside leaves through ``Raft.ready()``. Hard state is the term, the
 vote and the log (all of it written through ``Ready.persist``); everything else is soft and starts afresh with
 the process.

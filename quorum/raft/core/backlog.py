@@ -20,12 +20,12 @@ class Backlog:
         self._entries: deque[tuple[int, int]] = deque()
 
     def add(self, index: int, size_bytes: int) -> None:
-        """Count an entry that was appended behind all others."""
+        """Count an entry that was appended after all others."""
         self._entries.append((index, size_bytes))
         self.size_bytes += size_bytes
 
     def settle(self, index: int) -> None:
-        """Count no more what stands up to this index."""
+        """Count the entries up to this index no more."""
         while self._entries and self._entries[0][0] <= index:
             self.size_bytes -= self._entries.popleft()[1]
 

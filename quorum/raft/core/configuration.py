@@ -1,4 +1,4 @@
-"""Who is in the cluster, as the log says it.
+"""The members of the cluster, as the log names them.
 
 Decides the shape of a configuration, its JSON payload and its majorities. Does not know which configuration
 of the log counts (`history.py`) nor how peers are reached. A configuration is hard state: it exists only as

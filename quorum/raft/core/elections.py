@@ -76,7 +76,7 @@ def _request_votes(node: Node, pre: bool, transfer: bool) -> None:
 def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
     """Answer a request; a term that comes with it is taken only if no leader is heard.
 
-    Who asks need not be a voter by this node's log, which may be behind; a retired incarnation gets nothing.
+    The candidate need not be a voter by this node's log, which may lag; a retired incarnation gets nothing.
 
     Source: dissertation §4.2.3: otherwise a removed or cut-off node could depose a working leader.
     """
@@ -103,7 +103,7 @@ def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
             node.voted_for = vote.sender
             node.timer.put_off(node.now_ms)
         elif not deaf:
-            # Whoever asks with an older log cannot win here; do not wait for it.
+            # A candidate with an older log cannot win here; do not wait for it.
             hurry(node)
     node.send(VoteReply(node.term, node.identity.node_id, vote.sender, vote.pre, granted, vote.term))
 
@@ -124,7 +124,7 @@ def _has_a_vote(node: Node, vote: Vote) -> bool:
     """A founder votes before the founding; then a member does, unless the log names another incarnation of
     it.
 
-    Whether a vote counts is decided by who asked: a cluster that exists may have named this founder, and a
+    The candidate decides whether a vote counts: a cluster that exists may have named this founder, and a
     founding is one of the same founders. A learner votes too: it may have been promoted by an entry that it
     does not have yet, and be needed (etcd-io/raft); and a removed voter does as long as that is not known to
     be committed.

@@ -33,7 +33,7 @@ REFUSALS: Final = {
         "node {node_id} cannot be added: there are {members_max} members, the most there may be",
         "remove one first",
     ),
-    "no_member": ("node {node_id} cannot be {done}: it is no member", "members are {members}"),
+    "no_member": ("node {node_id} cannot be {done}: it is not a member", "members are {members}"),
     "only_voter": (
         "node {node_id} cannot be {done}: it is the only voter",
         "add another one first, and wait until that one votes",

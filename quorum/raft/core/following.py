@@ -1,8 +1,8 @@
 """The follower's side of replication.
 
-Decides what of a leader's append is taken, what it proves, and when it is acknowledged. Does not know who
-leads or why. The log is hard state: an acknowledgement names only what is durable, and it is made from what
-is durable at that time, so several appends share one.
+Decides what of a leader's append is taken, what it proves, and when it is acknowledged. Does not know which
+node leads or why. The log is hard state: an acknowledgement names only what is durable, and it is made from
+what is durable at that time, so several appends share one.
 
 Source: Raft §5.3, figure 2 (AppendEntries); the rules against defects D1, D2 and D4 of pysyncobj.
 """
@@ -16,7 +16,7 @@ from quorum.raft.core.roles import Follower
 
 
 def handle_append(node: Node, follower: Follower, append: Append) -> None:
-    """Take the entries that follow on the own log, remove the first that conflicts and all behind it."""
+    """Take the entries that follow on the own log, remove the first that conflicts and all after it."""
     _check_form(append)
     node.known_index = max(node.known_index, append.commit_index)
     if node.halted or node.receiving.installing:
@@ -57,7 +57,7 @@ def _check_form(append: Append) -> None:
     term = append.prev_term
     if append.prev_index < 0 or (append.prev_index == 0) != (term == 0):
         raise MessageError(
-            f"append of node {append.sender} behind an impossible ({append.prev_index}, {term})"
+            f"append of node {append.sender} after an impossible ({append.prev_index}, {term})"
         )
     for offset, entry in enumerate(append.entries, 1):
         if (
@@ -67,7 +67,7 @@ def _check_form(append: Append) -> None:
         ):
             raise MessageError(
                 f"append of node {append.sender} in term {append.term}: entry ({entry.index}, {entry.term}) "
-                f"cannot be number {offset} behind ({append.prev_index}, {append.prev_term})"
+                f"cannot be number {offset} after ({append.prev_index}, {append.prev_term})"
             )
         term = entry.term
 

@@ -19,11 +19,11 @@ from quorum.raft.core.messages import SnapshotMark
 
 
 class ConfigurationHistory:
-    """(index, configuration) of the snapshot, if any, and of each configuration entry behind it,
+    """(index, configuration) of the snapshot, if any, and of each configuration entry after it,
     ascending."""
 
     def __init__(self, mark: SnapshotMark | None, entries: Iterable[Entry]) -> None:
-        """Start with the snapshot's configuration and the configuration entries behind it."""
+        """Start with the snapshot's configuration and the configuration entries after it."""
         self._items: list[tuple[int, Configuration]] = []
         if mark is not None:
             self._items.append((mark.snapshot_index, mark.configuration))

@@ -20,7 +20,7 @@ from quorum.raft.core.sending import begin_snapshot, finish_snapshot
 
 #: a node hears itself at any time
 ALWAYS = float("inf")
-#: {first index: entries} that one ready() sends to whoever needs them, so that they are cut and encoded once
+#: {first index: entries} that one ready() sends to peers, so that they are cut and encoded once
 Slices = dict[int, tuple[Entry, ...]]
 
 # --- becoming and staying
@@ -73,8 +73,8 @@ def tick_leader(node: Node, leader: Leader, undurable_ms: float) -> None:
         if peer.is_stalled(node.now_ms, node.options.election_timeout_max_ms):
             peer.become_probe()
     for node_id, leaver in list(leader.leaving.items()):
-        told_ms = leaver.told_ms
-        if told_ms is not None and node.now_ms - told_ms >= node.options.election_timeout_min_ms:
+        sent_ms = leaver.sent_ms
+        if sent_ms is not None and node.now_ms - sent_ms >= node.options.election_timeout_min_ms:
             del leader.leaving[node_id]
 
 
@@ -124,7 +124,7 @@ def quorum_contact_ms(node: Node, leader: Leader, confirmed: bool) -> float:
     return NEVER if contact_ms is None else contact_ms
 
 
-# --- who speaks
+# --- which peers speak
 
 
 def identify(node: Node, leader: Leader, sender: int, incarnation: str) -> Progress | None:
@@ -261,15 +261,16 @@ def replicate(node: Node, leader: Leader) -> None:
 
 
 def _tell_leavers(node: Node, leader: Leader, slices: Slices) -> None:
-    """Send who left the entry by which it did, once it is committed; one append, without repeat: a removed
-    node that does not know it does no harm, it only campaigns in vain.
+    """Send a node that left the entry by which it did, once it is committed.
 
-    Nobody is told before: a node that holds the entry refuses its vote to those who do not, and as long as
-    it is not committed they may need that vote.
+    One append, without repeat: a removed node that does not know it only campaigns in vain.
+
+    No node hears of it before: a node that holds the entry refuses its vote to those that do not, and as long
+    as it is not committed they may need that vote.
     """
     for node_id, leaver in leader.leaving.items():
-        if leaver.told_ms is None and node.commit_index >= leaver.left_index:
-            leaver.told_ms = node.now_ms
+        if leaver.sent_ms is None and node.commit_index >= leaver.left_index:
+            leaver.sent_ms = node.now_ms
             silent_ms = node.now_ms - leaver.progress.contact_ms
             is_near = node.log.term_at(leaver.progress.next_index - 1) is not None
             if is_near and silent_ms <= node.options.election_timeout_max_ms:

@@ -2,7 +2,7 @@
 
 Decides where the log ends, which part of it is durable, and which entries stay in the bounded memory tail;
 older ones come from an injected reader. Does not know what is committed (`node.py`) nor how a journal stores
-anything. The log is hard state as far as ``durable_index``; what is behind that may vanish in a crash.
+anything. The log is hard state as far as ``durable_index``; what follows may vanish in a crash.
 
 Source: Raft §5.3; the split between stable and unstable part follows etcd-io/raft.
 """
@@ -104,7 +104,7 @@ class Log:
         return max(0, self._runs.last_at_most(min(index, self.last_index), term))
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add entries right behind the end."""
+        """Add entries right after the end."""
         for entry in entries:
             if entry.index != self.last_index + 1:
                 raise InvariantError(f"entry {entry.index} cannot follow entry {self.last_index}")

@@ -1,9 +1,9 @@
-"""Changes of who is in the cluster.
+"""Changes of the members.
 
-Decides which changes may be made, what configuration each one leads to, and when the leader makes a learner
-a voter, whose incarnation that entry records. Does not know how entries are replicated or counted
-(`leading.py`, `node.py`) nor who asks for a change. Configurations are hard state; what is known of the peers
-is soft.
+Decides which changes may be made, what configuration each one leads to, and when the leader makes a learner a
+voter, whose incarnation that entry records. Does not know how entries are replicated or counted
+(`leading.py`, `node.py`) nor where a change comes from. Configurations are hard state; what is known of the
+peers is soft.
 
 One change at a time, each of one voter at most, so that any majority before a change and any majority after
 it have a node in common. Nothing is appended before the leader's no-op is committed: without that rule two
@@ -100,8 +100,8 @@ def change_members(node: Node, change: MembershipChange) -> int:
 def confirm(node: Node, leader: Leader) -> int:
     """Append a no-op and return its index: once it is committed, the members in this node's log were so.
 
-    Another leader may have changed them without this one knowing; then the no-op never commits. Who leads it
-    does not prove: a later leader, too, may have found the no-op and committed it.
+    Another leader may have changed them without this one knowing; then the no-op never commits. It does not
+    prove which node leads: a later leader, too, may have found the no-op and committed it.
     """
     _check_no_hand_over(leader)
     return node.append_own(leader, EntryKind.NOOP, b"", 0).index
@@ -155,7 +155,7 @@ def _check_replacement(
 ) -> None:
     member = latest.member(node_id)
     if member is not None and incarnation in latest.retired:
-        # A repetition: what it asks for is so, whoever leads and votes by now.
+        # A repetition: what it asks for is so, whichever node leads and votes by now.
         return
     _check_member(latest, node_id, "replaced")
     if node_id == node.identity.node_id:
@@ -317,15 +317,15 @@ def sync_progress(node: Node, leader: Leader) -> None:
     leader.progress = dict(sorted(leader.progress.items()))
 
 
-# --- who has to be reachable
+# --- which nodes have to be reachable
 
 
 def linked_members(node: Node) -> dict[int, str]:
     """Return {node id: address} of the peers that this node must be able to talk to, ascending ids.
 
     These are the other members, those of the configuration before while the latest is not known to be
-    committed, the leader, and on the leader who left a moment ago. An address is empty where it is not known
-    any more: such a link is kept, not opened.
+    committed, the leader, and on the leader the nodes that left a moment ago. An address is empty where it is
+    not known any more: such a link is kept, not opened.
     """
     latest = node.history.latest
     links = dict(node.identity.founders) if latest is None else _addresses(latest)

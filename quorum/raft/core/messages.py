@@ -1,7 +1,7 @@
 """Everything that crosses the core's edge: peer messages, stimuli, and what ``ready()`` hands out.
 
 Decides shapes and order contracts only. Every peer message begins with the sender's term, the sender and the
-receiver, and every reply says what it answers, so that late, repeated and reordered ones can be told apart
+receiver, and every reply says what it answers, so that a receiver knows late, repeated and reordered ones
 (Raft §5.1). Messages may be lost, repeated and reordered freely; none of them is hard state. Indexes are
 inclusive, offsets count bytes from 0, times are milliseconds of the sender's monotonic clock.
 """
@@ -164,7 +164,7 @@ class PeerUp(NamedTuple):
 
 
 class PeerMet(NamedTuple):
-    """A peer proved in its hello who it is, whether or not it was let in, before the PeerUp of that link."""
+    """A peer proved its identity in its hello, let in or not; comes before the PeerUp of that link."""
 
     node_id: int
     incarnation: str
@@ -197,7 +197,7 @@ class ChunkRead(NamedTuple):
 
 
 class ChunkReadFailed(NamedTuple):
-    """There is no readable snapshot; the transfer is over and a later one starts afresh."""
+    """No snapshot can be read; the transfer is over and a later one starts afresh."""
 
     receiver: int
     transfer: int
@@ -207,7 +207,7 @@ class ChunkWritten(NamedTuple):
     """Bytes of a SnapshotWrite (not the last) are written; they need not be durable yet."""
 
     install: int
-    offset: int  #: of the first byte behind them
+    offset: int  #: of the first byte after them
 
 
 class SnapshotInstalled(NamedTuple):
@@ -289,7 +289,7 @@ class DurableLog(NamedTuple):
     """What the journal holds at the start, all of it durable. An empty journal: first 1, last 0."""
 
     first_index: int  #: at most the snapshot's index + 1
-    last_index: int  #: first_index - 1 if there is no entry
+    last_index: int  #: first_index - 1 without an entry
     #: (first index, term) of each run of equal terms, ascending, covering first_index..last_index; it may
     #: begin with (first_index - 1, term) where that is known
     term_runs: tuple[tuple[int, int], ...]

@@ -30,7 +30,7 @@ from quorum.raft.core.transfers import Receiving, Sending
 
 
 class NodeIdentity:
-    """Who this node is and whom it may found a cluster with. Fixed."""
+    """This node's id and disk, and the nodes with which it may found a cluster. Fixed."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Node:
         self.timer.echoed_ms = NEVER
         self.receiving.drop()
 
-    # --- who counts
+    # --- which nodes count
 
     def vote_counts(self, node_id: int, incarnation: str) -> bool:
         """Return whether this sender's votes and matches count for us: those of the voters that the latest
@@ -165,8 +165,8 @@ class Node:
     def may_be_needed(self) -> bool:
         """Return whether this node was a voter, and is none by an entry that is not known to be committed.
 
-        It may be the only one that holds this entry, so that nobody else can win an election, and nobody who
-        lacks the entry either without its vote. Source: dissertation §4.2.2.
+        If no other node holds this entry, no other can win an election: one that lacks the entry needs this
+        node's vote. Source: dissertation §4.2.2.
         """
         own = self.identity
         latest = self.history.latest
@@ -177,7 +177,7 @@ class Node:
         return member is not None and member.incarnation == own.incarnation
 
     def voter_ids(self) -> tuple[int, ...]:
-        """Return who is asked for votes, ascending ids."""
+        """Return the nodes that are asked for votes, ascending ids."""
         latest = self.history.latest
         return tuple(sorted(latest.voters if latest is not None else self.identity.founders))
 
@@ -198,7 +198,7 @@ class Node:
         if index <= self.commit_index:
             return
         if index > self.log.last_index:
-            raise InvariantError(f"commit index {index} lies behind the log's end {self.log.last_index}")
+            raise InvariantError(f"commit index {index} lies after the log's end {self.log.last_index}")
         self.commit_index = index
 
     # --- handing out

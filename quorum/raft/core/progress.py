@@ -99,17 +99,17 @@ class Progress:
         self.retry_snapshot_ms = float("-inf")  #: no new transfer before
 
     def become_probe(self) -> None:
-        """Go back to the proven match and send one append at a time; who probes already goes on where it
-        was."""
+        """Go back to the proven match and send one append at a time; a peer that is probed already goes on
+        where it was."""
         probing = self.flow is Flow.PROBE
         self._move(Flow.PROBE)
         self._clear()
         if not probing:
-            # To a new leader nothing is proven: from 1 on it would send a snapshot to who lacks little.
+            # To a new leader nothing is proven: from 1 on it would send a snapshot to peers that lack little.
             self.next_index = self.match_index + 1
 
     def become_replicate(self, now_ms: float) -> None:
-        """Send ahead from behind the match."""
+        """Send ahead what follows the match."""
         self._move(Flow.REPLICATE)
         self._clear()
         self.next_index = self.match_index + 1
@@ -186,7 +186,7 @@ class Progress:
 class Leaver:
     """A member that is none any more, as long as the leader has a last word for it."""
 
-    __slots__ = ("left_index", "progress", "told_ms")
+    __slots__ = ("left_index", "progress", "sent_ms")
 
     def __init__(self, progress: Progress, left_index: int) -> None:
         """Keep what is known of it.
@@ -197,4 +197,4 @@ class Leaver:
         """
         self.progress = progress
         self.left_index = left_index
-        self.told_ms: float | None = None  #: when it was sent that entry
+        self.sent_ms: float | None = None  #: when that entry was sent to it

@@ -109,9 +109,9 @@ class Raft:
         )
         #: whether the last stimulus was a follower's mere look at the clock: ``ready()`` has nothing new
         self.rests = False
-        self._told_soft_state: SoftState | None = None
-        self._told_configuration: Configuration | None = None
-        self._told_beyond: dict[int, str] = {}  #: linked besides its members
+        self._reported_soft_state: SoftState | None = None
+        self._reported_configuration: Configuration | None = None
+        self._reported_beyond: dict[int, str] = {}  #: linked besides its members
 
     # --- stimuli
 
@@ -215,7 +215,7 @@ class Raft:
             if peer.flow is not Flow.SNAPSHOT:
                 peer.become_probe()
             sending.resume_snapshot(node, node_id, peer)
-            # A fresh connection learns at once who leads.
+            # A fresh connection learns at once which node leads.
             role.heartbeat_due = True
             return
         if isinstance(role, Follower) and node_id == role.leader_id and node.matched_index:
@@ -324,7 +324,7 @@ class Raft:
         if peer.match_index > matched_before:
             leading.advance_commit(node, leader)
         if isinstance(message, HeartbeatReply):
-            # Now it is known who has caught up; what can commit without a change has done so.
+            # Now it is known which peers have caught up; what can commit without a change has done so.
             membership.maintain(node, leader)
 
     # --- proposals
@@ -335,7 +335,7 @@ class Raft:
         Args:
             kind: any but the configuration kinds and NOOP, which the core appends itself.
             payload: at most Options.entry_bytes_max bytes.
-            stamp_ms: wall clock; raised to the log's last stamp if it is behind.
+            stamp_ms: wall clock; raised to the log's last stamp if it is below.
 
         Returns:
             The entry's index. Whether it commits is known only when it does, or when another entry commits
@@ -398,18 +398,18 @@ class Raft:
 
     def _changed_soft_state(self) -> SoftState | None:
         soft_state = self._node.soft_state()
-        if soft_state == self._told_soft_state:
+        if soft_state == self._reported_soft_state:
             return None
-        self._told_soft_state = soft_state
+        self._reported_soft_state = soft_state
         return soft_state
 
     def _changed_configuration(self) -> Configuration | None:
         configuration = self._node.history.latest
         beyond = membership.linked_beyond(self._node)
-        if configuration is self._told_configuration and beyond == self._told_beyond:
+        if configuration is self._reported_configuration and beyond == self._reported_beyond:
             return None
-        self._told_configuration = configuration
-        self._told_beyond = beyond
+        self._reported_configuration = configuration
+        self._reported_beyond = beyond
         return configuration
 
     @property

@@ -83,7 +83,7 @@ class Leader:
         self.leader_id = leader_id  #: this node
         self.term_start_index = term_start_index  #: its first entry; commits by counting begin here
         self.progress: dict[int, Progress] = {}  #: {peer id: progress}, ascending ids
-        self.leaving: dict[int, Leaver] = {}  #: {id: who left, until it was sent word}
+        self.leaving: dict[int, Leaver] = {}  #: {id: the node that left, until it was sent word}
         self.heartbeat_ms = now_ms  #: next heartbeat
         self.heartbeat_due = False
         #: end of a pause of its own since which no majority answered; NEVER: there is none
@@ -106,7 +106,7 @@ def check_role_move(old: Role, new: Role, story: str) -> None:
     Args:
         old: the role before.
         new: the role after.
-        story: who wanted it and why, for the message.
+        story: why it moves, for the message.
     """
     if new not in ROLE_MOVES[old]:
         raise TransitionError(f"a {old.value} cannot become a {new.value}: {story}")

@@ -46,7 +46,7 @@ def _read(node: Node, node_id: int, peer: Progress, offset: int) -> None:
 
 
 def finish_snapshot(node: Node, peer: Progress) -> None:
-    """End a transfer and go on with entries from behind the peer's match."""
+    """End a transfer and go on with the entries after the peer's match."""
     node.sending.release(peer.outgoing)
     peer.become_probe()
 

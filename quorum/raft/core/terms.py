@@ -53,7 +53,7 @@ class TermRuns:
         self._terms.insert(0, term)
 
     def term_at(self, index: int) -> int | None:
-        """Return the term at ``index``, which must not be behind the log's end; None before the first run."""
+        """Return the term at ``index``, which must not be after the log's end; None before the first run."""
         position = bisect_right(self._starts, index) - 1
         return self._terms[position] if position >= 0 else None
 

@@ -76,7 +76,7 @@ class ElectionTimer:
         self.campaign_ms = min(self.campaign_ms, now_ms + self._draw_prompt() * self._patience())
 
     def retry_soon(self, now_ms: float) -> None:
-        """Try again at once, because whoever refused may hear of the leader's end any moment."""
+        """Try again at once, because a voter that refused may hear of the leader's end any moment."""
         delay_ms = self._rng.uniform(self._options.retry_delay_min_ms, self._options.retry_delay_max_ms)
         self.campaign_ms = min(self.campaign_ms, now_ms + delay_ms * self._patience())
 

@@ -9,7 +9,7 @@ acknowledged, and it may lack what the others did.
 Where the end of this node's own journal is gone (journal/note.py), every start refuses, this one too.
 
 The marker stays. It keeps a `--force-new-cluster` that was left in a start script from cutting off the
-members that joined since; whoever loses a majority a second time removes it.
+members that joined since. After the loss of a second majority, the operator removes it.
 
 Source: etcd's --force-new-cluster.
 """
@@ -123,7 +123,7 @@ def force_new_cluster(
     if own is None or not latest.has(identity.node_id, identity.incarnation):
         raise DataDirError(
             f"{data_dir} is of node {identity.node_id}, incarnation {identity.incarnation}, which by its own "
-            "log is no member: it was removed or replaced, and does not know what came after",
+            "log is not a member: it was removed or replaced, and does not know what came after",
             "force the data directory of a member",
         )
     if list(latest.voters) == [identity.node_id]:

@@ -36,7 +36,7 @@ def founding_payload(configuration: Configuration, rng: random.Random) -> bytes:
     """Return the payload of entry 1: the configuration with a new cluster id, and a new session key.
 
     Args:
-        configuration: the founders, with the incarnations of the first leader and those who elected it.
+        configuration: the founders, with the incarnations of the first leader and its voters.
         rng: the node's source of randomness (the operating system's outside of simulations).
     """
     plain = configuration._replace(cluster_id=new_cluster_id(rng)).to_plain()

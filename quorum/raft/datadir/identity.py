@@ -74,7 +74,7 @@ class Start(Enum):
 
 
 class Identity(NamedTuple):
-    """Who a data directory belongs to.
+    """The node and the cluster of a data directory.
 
     Attributes:
         cluster_name: node.cluster of the configuration.
@@ -140,7 +140,7 @@ def _load_or_format(disk: Disk, data_dir: str, wanted: Identity, start: Start) -
     """Return the identity that is there, or make `wanted` it where `start` allows that."""
     names = disk.listdir(data_dir)
     if IDENTITY_NAME in names:
-        # Who wrote it may have ended before its name was durable, and from here on it counts.
+        # Its writer may have ended before its name was durable, and from here on it counts.
         disk.fsync_dir(data_dir)
         identity = load_identity(disk, data_dir)
         _check(f"{data_dir}/{IDENTITY_NAME}", identity, wanted)
@@ -181,7 +181,7 @@ def _format(disk: Disk, data_dir: str, identity: Identity) -> Identity:
 
 
 def _check_pristine(disk: Disk, data_dir: str, journal: str) -> None:
-    """Refuse to put a new identity beside a journal that somebody wrote to."""
+    """Refuse to put a new identity next to a journal or snapshots in use."""
     log = scan_journal(disk, journal).log
     snapshots = SNAPSHOTS_NAME in disk.listdir(data_dir) and disk.listdir(snapshot_directory(data_dir))
     if log.last_index or log.hard_state != HardState(0, 0) or log.origin_incarnation or snapshots:

@@ -119,7 +119,7 @@ class Engine:
     # --- life -------------------------------------------------------------------------------------
 
     def attach(self, application: Application, exchange: SnapshotExchange) -> None:
-        """Set what stands on top; once, before anything arrives."""
+        """Set what is on top; once, before anything arrives."""
         self._application = application
         self._exchange = exchange
 

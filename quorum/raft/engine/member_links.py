@@ -32,7 +32,7 @@ class MemberLinks:
                 self._transport.addNode(PeerNode(node_id, address))
 
     def drop_others(self, members: Mapping[int, str]) -> None:
-        """Close links that neither the log nor [members] asks for; an old log does not know who leads now."""
+        """Close links that neither the log nor [members] asks for; an old log may not know the leader."""
         kept = members.keys() | (self._named - self._linked)
         for node_id in sorted((self._linked | self.connected.keys()) - kept):
             self.connected.pop(node_id, None)

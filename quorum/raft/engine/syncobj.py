@@ -57,7 +57,7 @@ class QuorateSyncObj(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         self._engine.start(self._onTick)
 
     def destroy(self) -> None:
-        """Stop; the transport and the journal are closed by who opened them."""
+        """Stop; the transport and the journal stay open, and their owner closes them."""
         self._engine.stop()
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: ARG002

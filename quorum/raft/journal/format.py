@@ -162,11 +162,11 @@ class EncodedGroup(NamedTuple):
 
 
 class ScannedGroup(NamedTuple):
-    """What stands where a group should be.
+    """What was found where a group should be.
 
     Attributes:
-        bodies: (offset of the record, first byte of its body, byte behind it), up to the first bad record.
-        end: the first byte behind the trailer, or the first that is neither a good record nor its trailer.
+        bodies: (offset of the record, first byte of its body, byte after it), up to the first bad record.
+        end: the first byte after the trailer, or the first that is neither a good record nor its trailer.
         heads_crc: the CRC of the good records' heads.
         trailer: the trailer, or None if the group has none in its place.
         problem: why the group ends without a trailer; "" if it has one.
@@ -291,10 +291,10 @@ def encode_group(place: Place, bodies: Iterable[tuple[bytes, ...]]) -> EncodedGr
 
 
 def encode_trailer(place: Place, records: bytes, count: int, heads_crc: int) -> tuple[bytes, int]:
-    """Return the trailer behind `records`, and its CRC.
+    """Return the trailer that follows `records`, and its CRC.
 
     Args:
-        place: where the group stands.
+        place: where the group begins.
         records: the group's records in one piece.
         count: how many they are.
         heads_crc: the CRC of their heads.
@@ -367,13 +367,13 @@ def read_frame(data: bytes, position: int, place: Place) -> tuple[int, str]:
         place: of its group.
 
     Returns:
-        (the first byte behind the record, ""), or (position, why there is no good record).
+        (the first byte after the record, ""), or (position, why the record is not good).
     """
     if len(data) - position < HEAD_BYTES:
         return position, "the file ends where a record should begin"
     length, marker, crc = _HEAD.unpack_from(data, position)
     if length == 0 or length > RECORD_BYTES_MAX or marker != place.group & _WORD:
-        return position, "there is no record of this group"
+        return position, "no record of this group begins here"
     end = position + HEAD_BYTES + length
     if end > len(data):
         return position, f"a record of {length} bytes reaches beyond the end of the file"
@@ -408,7 +408,7 @@ def read_body(data: bytes, position: int, offset: int, sequence: int) -> memoryv
 
 
 def first_place(data: bytes, sequence: int) -> Place | None:
-    """Return the place of a segment's first group by its header, or None if there is no good header."""
+    """Return the place of a segment's first group by its header, or None without a good header."""
     body = read_body(data, 0, 0, sequence)
     if body is None:
         return None
@@ -444,7 +444,7 @@ def scan_group(data: bytes, place: Place) -> ScannedGroup:
 def _end_group(
     data: bytes, position: int, place: Place, bodies: list[tuple[int, int, int]], heads_crc: int
 ) -> ScannedGroup:
-    """Check the trailer behind a group's records."""
+    """Check the trailer after a group's records."""
     trailer = decode_trailer(data, position, place.sequence)
     if trailer is None:
         problem = "the CRC of a group's trailer is wrong"
@@ -460,7 +460,7 @@ def _end_group(
 
 
 def find_trailers(data: bytes, start: int, sequence: int) -> list[Trailer]:
-    """Return all good trailers at or behind `start`, wherever they stand."""
+    """Return all good trailers from `start` on, wherever they are."""
     found = []
     position = data.find(TRAILER_MAGIC, start)
     while position >= 0:
@@ -471,7 +471,7 @@ def find_trailers(data: bytes, start: int, sequence: int) -> list[Trailer]:
 
 
 def find_record(data: bytes, start: int, place: Place) -> int | None:
-    """Return where the first good record of group `place.group` stands at or behind `start`, or None."""
+    """Return where the first good record of group `place.group` begins, from `start` on, or None."""
     marker = (place.group & _WORD).to_bytes(4, "little")
     position = data.find(marker, start + 4)
     while position >= 0:

@@ -1,4 +1,4 @@
-"""Where each live log entry stands, and everything else that a journal's records add up to. Pure.
+"""Where each live log entry is, and everything else that a journal's records add up to. Pure.
 
 Decides what a record means: a log entry supersedes all from its index on, an install drops a log that does
 not hold the snapshot's last entry, the last hard state and the highest origin incarnation count. Used alike
@@ -47,7 +47,7 @@ class LogIndex:
     """What the records of a journal say, in the order in which they were written."""
 
     def __init__(self, header: SegmentHeader) -> None:
-        """Begin with what stands before the oldest segment.
+        """Begin with what came before the oldest segment.
 
         Args:
             header: of that segment.
@@ -213,7 +213,7 @@ class LogIndex:
             self.install = record
 
     def _reset(self, base_index: int, base_term: int | None) -> None:
-        """Make the log empty, the next entry being the one behind `base_index`."""
+        """Make the log empty, the next entry being the one after `base_index`."""
         self.takes_back = True
         for segment in self.segments:
             segment.first_index = base_index + 1

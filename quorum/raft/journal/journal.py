@@ -6,7 +6,7 @@ it in the index (loop), `write` puts it on the disk (any one thread), `finish` m
 group at a time: a group is written only after the fsync of the one before returned. writer.py keeps
 that order; format.py says how the bytes look, recovery.py what a start makes of them.
 
-The space behind the last group is written ahead with zeros, because an fdatasync of bytes that overwrite
+The space after the last group is written ahead with zeros, because an fdatasync of bytes that overwrite
 existing ones need not commit the file system's own journal (measured 0.12 ms against 0.19 ms). Large groups
 do not gain.
 
@@ -64,7 +64,7 @@ __all__ = [
     "Recovered",
 ]
 
-#: Zeros that are written behind a group which needs new space.
+#: Zeros that are written after a group which needs new space.
 _AHEAD_BYTES = 256 * 1024
 #: Groups that are larger bring no zeros: their fdatasync is not dominated by the file system's journal.
 _AHEAD_GROUP_BYTES_MAX = 64 * 1024
@@ -92,7 +92,7 @@ class StagedGroup(NamedTuple):
         place: where they go.
         path: the segment.
         header: the segment's header if the segment must be created first.
-        end: the first byte behind the group.
+        end: the first byte after the group.
         record_count: how many records it holds.
     """
 
@@ -118,7 +118,7 @@ class Journal:
         #: everything before this place may be read
         self._durable = self._place
         self._file: File | None = None
-        #: the newest segment's size; what lies behind the last group is zeros
+        #: the newest segment's size; what follows the last group is zeros
         self._file_bytes = 0
         self._note: NoteFile | None = None
         self._reader = JournalEntries(disk, log)
@@ -211,7 +211,7 @@ class Journal:
 
     @property
     def end(self) -> int:
-        """The first byte behind the last staged group in the newest segment."""
+        """The first byte after the last staged group in the newest segment."""
         return self._place.offset
 
     @property
@@ -309,7 +309,7 @@ class Journal:
         return buffers
 
     def _cut_back(self, file: File, size: int) -> None:
-        """Remove what a failed write left, durably: it must not come back beside a later group."""
+        """Remove what a failed write left, durably: a later group must not meet it."""
         try:
             file.truncate(size)
             file.fdatasync()
@@ -357,7 +357,7 @@ class Journal:
     def detach(self, keep_from_index: int) -> list[str]:
         """Forget the segments that compaction may drop; return their paths for `remove`, oldest first.
 
-        What is staged decides nothing: its segment is no file yet, and will not be for as long as the disk is
+        What is staged decides nothing: its segment is not a file yet, and will not be as long as the disk is
         full, and what it takes back is what a start finds until then. So the segment stays in which what is
         durable ends, and all of them do while a staged group takes entries back (`takes_back`).
         """

@@ -1,6 +1,6 @@
-"""A note of how far the journal was durable, beside its segments: a tail that is gone is missed at the start.
+"""A note of how far the journal was durable, next to its segments: a start notices a tail that is gone.
 
-Segments alone cannot say that something stood behind their end: a newest segment that was deleted, cut or
+Segments alone cannot say that something followed their end: a newest segment that was deleted, cut or
 overwritten with zeros looks like a journal that never went further, and a node without peers would go on
 without writes that it acknowledged. The note names the last group that an fsync covered. It is durable before
 the first segment has its name, so a journal without a note has lost it: that is damage like any other.
@@ -38,7 +38,7 @@ class DurableEnd(NamedTuple):
 
     Attributes:
         sequence: number of the segment.
-        offset: the first byte behind the group's trailer.
+        offset: the first byte after the group's trailer.
         group: number of the group.
     """
 
@@ -48,7 +48,7 @@ class DurableEnd(NamedTuple):
 
 
 class NoteFile:
-    """The note, open for writing. Belongs to whoever writes the groups."""
+    """The note, open for writing. Belongs to the writer of the groups."""
 
     def __init__(self, file: File, slot: int) -> None:
         """Use `NoteFile.create` or `NoteFile.open`."""
@@ -118,7 +118,7 @@ def read_note(disk: Disk, directory: str) -> DurableEnd | None:
 
 def _of_unreadable(slots: list[bytes]) -> str:
     for slot, content in enumerate(slots):
-        # One that was never written, or is all zeros, is no news.
+        # A slot of zeros was never written: nothing is wrong with it.
         if content.strip(b"\0") and not _parse(content):
             return (
                 f"the slot at byte {slot * _SLOT_BYTES} cannot be read (a power cut tore its write, or a bit "

@@ -62,7 +62,7 @@ class JournalEntries:
             body = read_body(block.data, offset - block.offset, offset, segment.sequence)
             entry = decode_record(body) if body is not None else None
             if not isinstance(entry, Entry) or entry.index != index:
-                problem = f"entry {index} is no longer what was written"
+                problem = f"entry {index} is not what was written any more"
                 raise DataDamagedError(segment.path, offset, problem, REPLACE_REMEDY)
             total += size_bytes(entry)
             if entries and total > bytes_max:

@@ -5,7 +5,7 @@ records up to the first bad one are kept, the rest is cut, and nothing acknowled
 acknowledgement needs the whole group durable. Anything else is damage, and the node refuses to start rather
 than forget.
 
-A bad record is damage if anything valid of a later group or segment stands behind it (a group is written
+A bad record is damage if anything valid of a later group or segment follows it (a group is written
 only after the fsync of the one before returned), or if its own group has a valid trailer, unless more
 sectors of the group are zeros than were written so (a power cut may keep the trailer's sector and lose
 another). A journal that ends before the end that its note claims (note.py), or has no note that can
@@ -78,9 +78,9 @@ class JournalScan(NamedTuple):
         closing: the bytes of the last group that is kept, from its start to `tail`.
         closing_start: its first byte in that segment.
         trailer: the trailer that `closing` lacks, b"" if it has its own.
-        tail: the first byte behind what is kept.
+        tail: the first byte after what is kept.
         after: where the next group goes.
-        torn: why the bytes behind `tail` are cut, "" if there is nothing but zeros.
+        torn: why the bytes after `tail` are cut, "" if they are all zeros.
         torn_bytes: how many they are.
     """
 
@@ -190,7 +190,7 @@ class _SegmentReader:
         self._visit = visit
 
     def begin(self, sequence: int, place: Place | None) -> Place:
-        """Return where the first group stands; `place` is what a segment before demands, None without one."""
+        """Return where the first group begins; `place` is what a segment before demands, None without one."""
         if place is not None:
             return Place(sequence, 0, place.group, place.previous_crc)
         try:
@@ -263,7 +263,7 @@ class _SegmentReader:
         next_group = place._replace(group=place.group + 1)
         later = any(trailer.group > place.group for trailer in trailers)
         if later or find_record(data, group.end, next_group) is not None:
-            raise self._damage(group.end, f"{group.problem}, and a later group stands behind it")
+            raise self._damage(group.end, f"{group.problem}, and a later group follows it")
         for trailer in trailers:
             if (trailer.group, trailer.start) == (place.group, place.offset):
                 records = data[place.offset : place.offset + trailer.length]
@@ -325,8 +325,7 @@ def close_tail(disk: Disk, directory: str, scan: JournalScan) -> File:
     file = disk.open(scan.path, writable=True)
     try:
         if scan.torn:
-            # Durable before anything is written there: no byte of the torn group may come back beside a new
-            # one.
+            # Durable before anything is written there: a new group must not meet bytes of the torn one.
             file.truncate(scan.tail)
             file.fdatasync()
         file.pwrite([scan.closing, scan.trailer], scan.closing_start)

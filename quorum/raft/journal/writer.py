@@ -1,14 +1,14 @@
 """The order of writing: what is submitted while an fsync runs becomes the next group.
 
-Decides what goes into a group, whether it is written inline or in the journal's thread, and who hears of its
-end. A submission never writes within the call: the flush is a later callback of the loop, so that network
-writes of the same turn leave first. Inline writing is for a quick disk: most of the last eight groups took
-less than a millisecond, none was very slow, none stalled within the last minutes, and the group is small; the
-thread costs two hand-overs of the interpreter, several times as much as such a write. A group is staged only
-after the one before is durable.
+Decides what goes into a group, whether it is written inline or in the journal's thread, and which callers
+hear of its end. A submission never writes within the call: the flush is a later callback of the loop, so that
+network writes of the same turn leave first. Inline writing is for a quick disk: most of the last eight groups
+took less than a millisecond, none was very slow, none stalled within the last minutes, and the group is
+small; the thread costs two hand-overs of the interpreter, several times as much as such a write. A group is
+staged only after the one before is durable.
 
 After an error that is final nothing is acknowledged any more. When the disk is full, the group stays staged
-and what comes later waits behind it, until `retry` is called. Soft state only; what is durable is
+and what comes later waits for it, until `retry` is called. Soft state only; what is durable is
 journal.py's.
 
 Source: docs/consensus.md, "Journal".
@@ -164,7 +164,7 @@ class JournalWriter:
         return self._queued_bytes
 
     def submit(self, records: Sequence[Record], on_durable: Callable[[], object]) -> None:
-        """Have records written behind everything submitted before; never writes within this call.
+        """Have records written after everything submitted before; never writes within this call.
 
         After a final error they are dropped: the node is stopping.
 

@@ -1,7 +1,7 @@
 """Which process may speak for a member: the one whose disk the log knows, and none whose disk was retired.
 
-Decides, for the hello and for connections that stand, whether an incarnation of a node id is refused. Does
-not know sockets or how an identity is proven. The own log may be behind: what it says of the others is held
+Decides, for the hello and for open connections, whether an incarnation of a node id is refused. Does
+not know sockets or how an identity is proven. The own log may lag: what it says of the others is held
 against them only while a leader is heard, or else a node that slept through a replacement could never hear of
 it.
 
@@ -17,7 +17,7 @@ from quorum.raft.peers.hello import PeerIdentity, Refusal, RefusalReason
 
 
 class Admission(NamedTuple):
-    """What decides who is let in now.
+    """What decides which nodes are let in now.
 
     ============================== ====================================================
     a process with a disk that …   is refused
@@ -36,8 +36,8 @@ class Admission(NamedTuple):
         """Return why this incarnation may not speak for its node id, or None.
 
         Args:
-            other: who says hello, or is connected.
-            present: who speaks for that node id on a connection that stands; None: nobody else does.
+            other: the node that says hello, or is connected.
+            present: the node that speaks for that id on an open connection; None: no other does.
         """
         disk, node_id = other.incarnation, other.node_id
         if self.applied is not None and disk in self.applied.retired:
@@ -59,7 +59,7 @@ class Admission(NamedTuple):
 
 def _retired(other: PeerIdentity, member: Member | None) -> Refusal:
     if member is None:
-        then = "stop the process; it is no member any more (`quorate members add` lets a new disk in)"
+        then = "stop the process; it is not a member any more (`quorate members add` lets a new disk in)"
     elif member.incarnation:
         then = f"stop the process: the disk {member.incarnation} is that of node {other.node_id} now"
     else:

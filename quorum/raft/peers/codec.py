@@ -1,7 +1,7 @@
 """Frames of the messages between peers: NamedTuples in, bytes out, and back without trust.
 
 A frame is a 4-byte big-endian length of what follows, a version byte, the CRC32 of the body and the body,
-which is the msgpack list ``[tag, *fields]``. A field of log entries stands first among the fields whatever
+which is the msgpack list ``[tag, *fields]``. A field of log entries comes first among the fields, whatever
 its place in the class: tag and entries are one prefix that is packed and summed once for all followers.
 
 Decoding checks arity, types and sizes against the annotations of the registered classes, which are read once.
@@ -62,7 +62,7 @@ RAFT_MESSAGE_TYPES: Final[Mapping[int, type[Any]]] = {
 }
 
 _HEADER: Final = struct.Struct(">IBI")  #: length, version, CRC32 of the body
-_CHECKED: Final = struct.Struct(">BI")  #: the header behind the length
+_CHECKED: Final = struct.Struct(">BI")  #: the header after the length
 _FIELDS_MAX: Final = 14  #: tag and fields fit msgpack's one-byte list header
 _FIXARRAY: Final = 0x90
 _INT_MAX: Final = 2**64 - 1
@@ -176,7 +176,7 @@ class Codec:
         """Read the length field at `start`.
 
         Returns:
-            Bytes of the frame behind the length field.
+            Bytes of the frame after the length field.
         """
         size = int.from_bytes(buffer[start : start + LENGTH_BYTES], "big")
         if not _CHECKED.size < size <= self.frame_bytes_max:

@@ -65,7 +65,7 @@ class RefusalReason(IntEnum):
 
 
 class PeerIdentity(NamedTuple):
-    """Who a node says it is."""
+    """What a node says of itself."""
 
     cluster: str  #: cluster name
     cluster_id: str  #: 32 hex digits; empty while it is not known
@@ -150,7 +150,7 @@ class _Hello:
 
     @property
     def rest(self) -> bytes:
-        """Bytes received behind the hello; once done they belong to the messages that follow."""
+        """Bytes received after the hello; once done they belong to the messages that follow."""
         return self._received
 
     def feed(self, received: bytes) -> bytes:
@@ -202,7 +202,7 @@ class _Hello:
             raise self._unfit("record kind", str(int(wanted)), str(kind))
 
     def _unfit(self, field: str, wanted: str, found: str, remedy: str = _RELEASES) -> HelloRefusedError:
-        """Describe bytes that are no hello of this release; the other side is told nothing of it."""
+        """Describe bytes that are not a hello of this release; the other side does not hear of it."""
         refusal = Refusal(RefusalReason.PROTOCOL, field, wanted, found, remedy)
         return HelloRefusedError(refusal, by_peer=False, reply=_record(_Kind.REJECTED, b""))
 
@@ -229,7 +229,7 @@ class Dialler(_Hello):
             target_id: the node that should listen at the dialled address.
             secret: the cluster's peer secret, not empty.
             nonce: NONCE_BYTES unpredictable bytes, never used before.
-            judge: asked about whoever proved to be the target.
+            judge: asked about the node that proved to be the target.
         """
         super().__init__(identity, secret, nonce)
         self._target_id = target_id

@@ -3,7 +3,7 @@
 The side that dialled sends (OutboundLink), the side that was called receives (InboundLink), so that a
 proxy or a fault can sit on each directed link. A link decides when bytes leave: small frames overtake
 bulk, one write per turn of the loop, and no more is handed to the socket than it takes, so that a
-heartbeat never waits behind megabytes. It does not decide who is dialled when, and knows nothing of Raft.
+heartbeat never waits for megabytes. It does not decide which node is dialled when, and knows nothing of Raft.
 Soft state only.
 
 Source: the transport contract of pysyncobj; TCP_NOTSENT_LOWAT and TCP_USER_TIMEOUT of tcp(7).
@@ -115,7 +115,7 @@ class PeerLink(asyncio.BufferedProtocol):
 
     @property
     def proven(self) -> PeerIdentity | None:
-        """Who the other side proved to be, also if one side refused the other; None before that."""
+        """The identity that the other side proved, also if one side refused the other; None before that."""
         return self._hello.proven if self._hello is not None else self.identity
 
     @property
@@ -356,7 +356,7 @@ class InboundLink(PeerLink):
         owner.link_chunk()
 
     def _make_room(self, frame_bytes: int) -> None:
-        """See to it that the frame that began at `_start` fits the buffer behind it."""
+        """See to it that the frame that began at `_start` fits the buffer from there on."""
         size = len(self._buffer)
         if self._start == self._end:
             self._start = self._end = 0

@@ -1,7 +1,7 @@
 """What the peer transport keeps of one member: its address, its connections, and the pace of dialling.
 
-Decides how long to wait before the next attempt, when a node that is no member is given up, and which of its
-connections the present rules refuse. Opens and closes nothing itself; soft state only.
+Decides how long to wait before the next attempt, when a node that is not a member is given up, and which of
+its connections the present rules refuse. Opens and closes nothing itself; soft state only.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Peer:
     redial: TimerHandle | None = None
     outbound: OutboundLink | None = None
     inbound: InboundLink | None = None
-    #: for a node that was let in and is no member as far as known: when it is given up; monotonic
+    #: for a node that was let in and is not known as a member: when it is given up; monotonic
     stranger_until_ms: float | None = None
-    #: who sends on `inbound`
+    #: the node that sends on `inbound`
     inbound_node: PeerNode = field(default_factory=lambda: PeerNode(0))
 
     def links(self) -> PeerLinks:

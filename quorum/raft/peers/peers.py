@@ -36,7 +36,7 @@ class TransportOptions:
     write_bytes_max: int = 256 * 1024  #: handed to a socket at once, and kept by it before writing pauses
     pending_handshakes_max: int = 64  #: connections whose hello is not done; the oldest makes room
     handshake_timeout_ms: int = 5000
-    lookup_timeout_ms: int = 10_000  #: of a name; the time of a connection begins behind it
+    lookup_timeout_ms: int = 10_000  #: of a name; the time of a connection begins after it
     connect_timeout_ms: int = 1000
     unacknowledged_timeout_ms: int = 5000  #: sent bytes without an answer of the peer's kernel
     backoff_min_ms: int = 20

@@ -1,6 +1,6 @@
 """What goes wrong between this node and others: written to the log now and then, and kept for the status.
 
-Decides how often a line is repeated and how long a refusal is remembered. Whoever is refused dials again
+Decides how often a line is repeated and how long a refusal is remembered. A refused node dials again
 within a second, so what was not repeated for a while is over. Knows no sockets. Soft state only.
 """
 
@@ -34,7 +34,7 @@ class DiskRefusal(NamedTuple):
 class PeerRefusal(NamedTuple):
     """Another node refuses this one."""
 
-    node_id: int  #: who refuses
+    node_id: int  #: the one that refuses
     reason: str  #: one sentence with both values
     remedy: str
 
@@ -60,7 +60,7 @@ class PeerRefusals:
 
         Args:
             node_id: the member that was dialled, 0 if it called.
-            proven: who it proved to be, if it came to that.
+            proven: the identity that it proved, if it came to that.
             error: by whom and why.
         """
         now_ms = self.runtime.monotonic_ms()

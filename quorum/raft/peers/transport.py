@@ -1,10 +1,10 @@
 """Messages between the members: pysyncobj's transport contract on asyncio.
 
-Every node dials every other member and sends only on the connection that it dialled; what it receives
-comes on those that the others dialled (links.py). Decides who is dialled when, which connections count,
-and what is dropped: a message that exceeds a peer's queue goes together with the connection, because Raft
-sends again on the next one. If either direction of a member ends, both are ended and the member is
-reported as disconnected at once, so that nobody waits for a dead leader. Knows no messages. Soft state only.
+Every node dials every other member and sends only on the connection that it dialled; what it receives comes
+on those that the others dialled (links.py). Decides which node is dialled when, which connections count, and
+what is dropped: a message that exceeds a peer's queue goes together with the connection, because Raft sends
+again on the next one. If either direction of a member ends, both are ended and the member is reported as
+disconnected at once, so that nobody waits for a dead leader. Knows no messages. Soft state only.
 
 Source: pysyncobj.transport.Transport; Raft §5 needs neither order nor delivery.
 """
@@ -75,8 +75,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
                 own entry is ignored.
             options: bounds and times.
             admits_strangers: whether nodes of the cluster that are no peers may become peers now.
-            admission: what is known now of who may speak for a node id.
-            on_proven: told whom a hello proved, refused or not, before anything else is told of it.
+            admission: what is known now of the disks that may speak for a node id.
+            on_proven: gets the node that a hello proved, refused or not, before any other call names it.
         """
         super().__init__(None, None, [])
         if not secret:
@@ -187,7 +187,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             )
         if known is not None:
             if known.outbound is not None:
-                # In a later turn: whoever adds it must not be told of a disconnection meanwhile.
+                # In a later turn: the caller must not hear of a disconnection while it adds the node.
                 self._runtime.call_soon(self._onNodeDisconnected, self._node_of(known, known.outbound))
             self._drop_peer(known)
         peer = self._add_peer(node_id, address)
@@ -224,7 +224,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             self.counters.queue_overflows += 1
             limit = f"peer_queue_bytes_max = {self._options.peer_queue_bytes_max}"
             reason = f"{frame_bytes} more bytes than the {link.queue.size_bytes} that wait exceed {limit}"
-            # In a later turn: the caller must not be told of a disconnection while it sends.
+            # In a later turn: the caller must not hear of a disconnection while it sends.
             self._runtime.call_soon(link.close, reason)
             return False
         link.send(frame, frame_bytes, bulk=self._codec.is_bulk(message))
@@ -233,7 +233,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         return True
 
     def setOnChunkReceivedCallback(self, callback: Callable[[], None] | None) -> None:  # noqa: N802
-        """Set who is told after all messages that arrived together were handed on; None: nobody."""
+        """Set what is called after all messages that arrived together were handed on; None: nothing."""
         self._on_chunk = callback
 
     def flush(self) -> None:
@@ -256,7 +256,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._stop_redial(peer)
         if peer.dialling is not None:
             peer.dialling.cancel()
-        reason = "it is no peer any more" if not self._stopped else "this node stops"
+        reason = "it is not a peer any more" if not self._stopped else "this node stops"
         if greeting is not None:
             greeting.close(reason)
         if outbound is not None and inbound is not None:
@@ -307,7 +307,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         if self._stopped or self._peers.get(peer.node_id) is not peer or peer.redial is not None:
             return
         if peer.is_given_up(self._runtime.monotonic_ms()):
-            log.info("node %d at %s is no member and is given up", peer.node_id, peer.address)
+            log.info("node %d at %s is not a member and is given up", peer.node_id, peer.address)
             self._drop_peer(peer)
             return
         delay_ms = peer.next_delay_ms(self._options, self._runtime.random)
@@ -324,7 +324,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         hello = Callee(self._identity(), admitted, self._secret, nonce, judge=self._judge)
         link = InboundLink(self._context, hello)
         if len(self._handshakes) >= (most := self._options.pending_handshakes_max):
-            # Who has proven the secret goes last: strangers are to keep no member out.
+            # Connections that have proven the secret go last: strangers must not keep members out.
             spare = min(self._handshakes, key=lambda each: each.proven is not None)
             spare.close(f"newer connections exceed pending_handshakes_max = {most}")
         self._handshakes[link] = None
@@ -356,7 +356,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         elif peer is not None and peer.greeting is link:
             self._open_outbound(peer, link)
             return
-        link.close("it is no peer any more")
+        link.close("it is not a peer any more")
 
     def _add_stranger(self, identity: PeerIdentity) -> Peer | None:
         try:

@@ -2,11 +2,11 @@
 
 A request is a batch of its own, named (asked node, its origin incarnation, number), so it is in the log once,
 whatever happens on its way. The leader of the term in which it was appended judges it when it applies it, and
-writes its answer behind the change; no later leader judges it. The asked node answers when it applies that,
-so what it says was true, and committed, at that place of the log: what a configuration shows is no answer,
-because this node may lag behind. A hand-over has no entry but its refusal, or that it was given up; it is
-done once the node leads a later term. Only the deadline makes an outcome unknown: the leader was lost between
-request and answer, or a snapshot hides them. Soft state only.
+writes its answer after the change; no later leader judges it. The asked node answers when it applies that,
+so what it says was true, and committed, at that place of the log. What a configuration shows does not
+answer a request, because this node may lag. A hand-over has no entry but its refusal, or that it was given
+up; it is done once the node leads a later term. Only the deadline makes an outcome unknown: the leader was
+lost between request and answer, or a snapshot hides them. Soft state only.
 
 Source: ARCHITECTURE.md, "Life of a change of members"; docs/consensus.md, "Membership".
 """
@@ -45,7 +45,7 @@ PENDING_MAX: Final = 64
 TEXT_CHARS_MAX: Final = 1000
 
 #: takes the outcome: the log index of the change (0 of a leadership that moved), or why not
-Told = Callable[[int | QuorateError], None]
+OnOutcome = Callable[[int | QuorateError], None]
 
 
 class Asked(NamedTuple):
@@ -99,7 +99,7 @@ class _Pending:
     """A request of this node that is not answered."""
 
     request: LeaderRequest
-    told: Told
+    on_outcome: OnOutcome
     deadline_ms: float
     #: term in which it was appended, once it is applied here; 0 before
     term: int = 0
@@ -136,21 +136,21 @@ class Administration:
 
     # --- the node that was asked --------------------------------------------------------------------------
 
-    def submit(self, request: LeaderRequest, told: Told, now_ms: float) -> None:
-        """Take a request; `told` is called once, perhaps before this returns.
+    def submit(self, request: LeaderRequest, on_outcome: OnOutcome, now_ms: float) -> None:
+        """Take a request; `on_outcome` is called once, perhaps before this returns.
 
         Args:
             request: checked for its form.
-            told: gets the log index of the change, or the error: definite, or OutcomeUnknownError.
+            on_outcome: gets the log index of the change, or the error: definite, or OutcomeUnknownError.
             now_ms: monotonic clock.
         """
         refusal = self._refusal_at_once()
         if refusal is not None:
-            told(refusal)
+            on_outcome(refusal)
             return
         forwarder = self._forwarder
         asked = Asked(self._host.node_id, forwarder.incarnation, forwarder.next_number)
-        self._pending[asked] = _Pending(request, told, now_ms + self._deadline_ms)
+        self._pending[asked] = _Pending(request, on_outcome, now_ms + self._deadline_ms)
         forwarder.submit(msgpack.packb([REQUEST_FORMAT, *asked, request]), (), now_ms)
 
     def _refusal_at_once(self) -> QuorateError | None:
@@ -171,7 +171,7 @@ class Administration:
         return None
 
     def _look_for_leader(self, asked: Asked, pending: _Pending) -> None:
-        """Answer a hand-over once a later term has a leader; nobody who was to lead in an older term can."""
+        """Answer a hand-over once a later term has a leader: no node can begin to lead an older term."""
         leader_id, wanted = self._host.leader_id, pending.request.node_id
         if leader_id is None or not 0 < pending.term < self._host.term:
             return
@@ -207,7 +207,7 @@ class Administration:
             log.warning("%s of node %d: %s", action, node_id, result)
         else:
             log.info("%s of node %d is done", action, node_id)
-        pending.told(result)
+        pending.on_outcome(result)
 
     # --- what this node applies ---------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Administration:
     # --- the leader ---------------------------------------------------------------------------------------
 
     def _judge(self, asked: Asked, request: LeaderRequest, index: int) -> Answer | None:
-        """Let the core decide; None if there is no answer yet, or never will be."""
+        """Let the core decide; None without an answer, now or for ever."""
         try:
             return self._decide(asked, request, index)
         except (core_errors.MembershipBusyError, core_errors.TransferBusyError) as error:
@@ -278,7 +278,7 @@ class Administration:
         assert configuration is not None
         if action is not Action.ADD and configuration.member(node_id) is None:
             members = ", ".join(map(str, sorted((*configuration.voters, *configuration.learners))))
-            problem = f"node {node_id} is no member; members are {members}"
+            problem = f"node {node_id} is not a member; members are {members}"
             return _refused(Outcome.NOT_A_MEMBER, problem, "name one of them")
         log.info("was asked to %s node %d %s", action.name.lower(), node_id, request.address)
         stale = self._stale(request, index)
@@ -313,7 +313,7 @@ class Administration:
         return _refused(Outcome.OTHER_VERSION, problem, "read /zookeeper/config again")
 
     def _answer(self, asked: Asked, answer: Answer) -> None:
-        """Write the end of a request into the log, behind what made it so."""
+        """Write the end of a request into the log, after what made it so."""
         try:
             payload = msgpack.packb([CONTROL_FORMAT, [["answer", *asked, *answer]]])
             self._host.propose(EntryKind.CONTROL, payload)

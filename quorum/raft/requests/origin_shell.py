@@ -93,7 +93,7 @@ class Forwarder(Generic[Token]):
         Args:
             host: the engine.
             applied_origins: the state machine's {origin: (incarnation, last applied batch number)}.
-            on_unknown: told the batches whose outcome will not be known; their clients must be disconnected.
+            on_unknown: gets the batches whose outcome will not be known; their clients must be disconnected.
             incarnation: this process's origin incarnation, already durable.
             deadline_ms: how long a batch may stay unapplied before it is given up.
         """
@@ -106,9 +106,8 @@ class Forwarder(Generic[Token]):
         self._inbox = Inbox()
         #: {origin: incarnation} whose registration is in the unapplied tail of this leader
         self._registering: dict[int, int] = {}
-        #: {origin: the expected number it was told last}: one answer per gap, not one per batch behind the
-        #: gap
-        self._told: dict[int, int] = {}
+        #: {origin: the expected number of the last answer}: one answer per gap, not per batch after it
+        self._answered: dict[int, int] = {}
         self._progress_ms = 0.0
         self._resend_after_ms = RESEND_AFTER_MS
         self.batches_abandoned = 0
@@ -145,7 +144,7 @@ class Forwarder(Generic[Token]):
         self._resend_after_ms = RESEND_AFTER_MS
         self._inbox.reset()
         self._registering.clear()
-        self._told.clear()
+        self._answered.clear()
         self._outbox.rewind()
         self._register_or_send()
 
@@ -153,7 +152,7 @@ class Forwarder(Generic[Token]):
         """This node leads and has applied its no-op: accept, and tell every origin where to go on."""
         self._inbox.reset()
         self._registering.clear()
-        self._told.clear()
+        self._answered.clear()
         for peer in self._host.peer_ids():
             self._tell_expected(peer)
         self._outbox.rewind()
@@ -266,7 +265,7 @@ class Forwarder(Generic[Token]):
             try:
                 self._host.propose(EntryKind.BATCH, payload)
             except NotLeaderError:
-                # Its origin sends it again, to whoever leads then.
+                # Its origin sends it again, to the leader of that time.
                 self._inbox.withdraw(origin)
                 return None
             except ProposalRefusedError as error:
@@ -280,11 +279,11 @@ class Forwarder(Generic[Token]):
             return
         verdict = self._offer(message.sender, message.incarnation, message.number, message.payload)
         if verdict is BatchVerdict.ACCEPT:
-            self._told.pop(message.sender, None)
+            self._answered.pop(message.sender, None)
         elif verdict in (BatchVerdict.GAP, BatchVerdict.UNREGISTERED):
             _, number = self._inbox.expected(message.sender, self._applied_origins())
-            if self._told.get(message.sender) != number:
-                self._told[message.sender] = number
+            if self._answered.get(message.sender) != number:
+                self._answered[message.sender] = number
                 self._tell_expected(message.sender)
 
     def _receive_register(self, origin: int, incarnation: int) -> None:
@@ -300,7 +299,7 @@ class Forwarder(Generic[Token]):
         try:
             self._host.propose(EntryKind.REGISTER, msgpack.packb([REGISTER_FORMAT, origin, incarnation]))
         except NotLeaderError:
-            # Leadership went in this very turn; the origin asks whoever leads then.
+            # Leadership went in this very turn; the origin asks the next leader.
             return
         self._registering[origin] = incarnation
 

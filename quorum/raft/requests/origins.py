@@ -130,7 +130,7 @@ class Batch(NamedTuple, Generic[Token]):
 
     number: int
     payload: bytes
-    #: whoever waits for the outcome of each run, in the order of the runs
+    #: the caller that waits for the outcome of each run, in the order of the runs
     tokens: tuple[Token, ...]
     #: monotonic milliseconds after which the outcome is given up as unknown
     deadline_ms: float

@@ -8,7 +8,7 @@ shape; and it writes the format before as long as a member may know no other. Th
 a no-op has no payload, and a configuration is JSON, whose unknown fields are refused. A new kind of entry
 needs a new format of the journal and of the peers' frames.
 
-What the fields behind the format mean is decided by whoever packs and applies them. No state.
+The modules that pack and apply a payload decide what the fields after its format mean. No state.
 
 Source: ARCHITECTURE.md, "Life of a write".
 """
@@ -61,7 +61,7 @@ def fields_of(kind: EntryKind, payload: bytes) -> list[Any]:
         payload: of an entry of that kind.
 
     Returns:
-        The fields behind the format.
+        The fields after the format.
     """
     values: object = msgpack.unpackb(payload, raw=False, strict_map_key=False)
     known = _KNOWN[kind]

@@ -1,7 +1,7 @@
-"""What operators ask of a cluster, and how it is answered, as both stand in the log.
+"""What operators ask of a cluster, and how it is answered, as the log holds both.
 
-Decides the shapes only: who may ask is the admin port's and the client port's, what is refused is the
-leader's (quorum/raft/core), who waits for what is administration.py's. No state.
+Decides the shapes only. The admin port and the client port decide which callers may ask, the leader
+(quorum/raft/core) what is refused; administration.py keeps the callers that wait. No state.
 
 Source: ARCHITECTURE.md, "Life of a change of members"; docs/consensus.md, "Membership".
 """
@@ -80,7 +80,7 @@ _ERRORS: Final[Mapping[int, type[QuorateError]]] = {
 
 
 class Answer(NamedTuple):
-    """The end of a request: what its leader wrote into the log behind the change, if it made one."""
+    """The end of a request: what its leader wrote into the log after the change, if it made one."""
 
     outcome: Outcome
     log_index: int = 0  #: of the entry that makes it so, below the answer's own

@@ -2,8 +2,9 @@
 
 Sending: the first read of a transfer picks the newest snapshot and pins it until the core lets go.
 Receiving: pieces are written aside; after the last one the file is verified, made durable, loaded into a
-fresh state, and an install record goes to the journal. Only when that record is durable is the state replaced
-and the core told; anything that fails is a refusal, and the state stays as it was (defect D14 of pysyncobj).
+fresh state, and an install record goes to the journal. Only when that record is durable is the state
+replaced, and the core hears of it. Anything that fails is a refusal, and the state stays as it was (defect
+D14 of pysyncobj).
 The core decides what is sent and to whom; this module does files.
 
 Everything slow runs in the snapshot lane, so that the loop goes on answering heartbeats. Soft state only.
@@ -42,7 +43,7 @@ class InstallJournal(Protocol):
     """Where installs are made durable."""
 
     def submit(self, records: tuple[Record, ...], on_durable: Callable[[], object]) -> None:
-        """Write records behind everything submitted before and call back when they are durable."""
+        """Write records after everything submitted before and call back when they are durable."""
 
 
 class _Incoming(NamedTuple):

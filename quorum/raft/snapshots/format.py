@@ -7,7 +7,7 @@
              business) msgpack [2, number of chunks, bytes before the footer, BLAKE2b-128 of those bytes]
 
 The CRC of a frame is seeded with its offset, so that frames which changed places are noticed at once. A file
-without its footer, or with anything behind it, is damaged. Integers of frames are little-endian.
+without its footer, or with anything after it, is damaged. Integers of frames are little-endian.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SnapshotDamagedError(DataDamagedError):
 
 
 class SnapshotVersionError(DataDirError):
-    """A snapshot file that another version wrote, whole as far as can be told; it stays as it is."""
+    """A snapshot file that another version wrote, whole as far as this one can see; it stays as it is."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path} cannot be read: {problem}", "start the version that wrote it")
@@ -152,7 +152,7 @@ class SnapshotReader:
             if self._unpack(body, start) != [_FOOTER, chunks, start, digest.digest()]:
                 raise self._damaged(start, "the footer does not fit the file")
             if self._offset != self._size:
-                raise self._damaged(self._offset, "there are bytes behind the footer")
+                raise self._damaged(self._offset, "there are bytes after the footer")
             return
 
     def chunks(self) -> Iterator[Values]:

@@ -1,7 +1,7 @@
 """A snapshot's file as it is handed out: the same state, with another key of the session passwords.
 
 A holder of the key can resume any session of the cluster, so it never leaves a node. Another key of the
-same length stands in its place wherever the file has it: in the configuration of the founding, and in the
+same length takes its place wherever the file has it: in the configuration of the founding, and in the
 head of the state. A node that starts from such a file works; it ends the sessions whose clients come again.
 """
 
@@ -30,7 +30,7 @@ def with_another_key(file: File, key: bytes, another: bytes) -> Iterator[bytes]:
     # The first chunk is the state's head; the others hold znodes.
     key_is_ahead = True
     for body in reader.bodies():
-        told = body.replace(key, another).replace(*hexadecimal) if key_is_ahead else body
+        handed = body.replace(key, another).replace(*hexadecimal) if key_is_ahead else body
         key_is_ahead = False
-        yield from encoder.chunk(told)
+        yield from encoder.chunk(handed)
     yield from encoder.end()

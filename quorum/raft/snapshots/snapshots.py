@@ -37,7 +37,7 @@ Loaded = TypeVar("Loaded")
 #: Snapshots that stay besides pinned ones.
 KEPT = 2
 #: Dirty bytes after which a file that is being written is synced, so that no fsync of the journal waits
-#: behind it.
+#: for all of it.
 SYNC_BYTES = 1024 * 1024
 #: What is read back in one step while a file is verified: some milliseconds of a processor.
 VERIFY_BYTES = 1024 * 1024
@@ -117,7 +117,7 @@ class SnapshotStore:
             disk.make_dirs(directory)
             for name in disk.listdir(directory):
                 self._enter(name)
-            # Who gave a file its name may have ended before that was durable, and from here on it counts.
+            # A process may have ended before the name of its file was durable. From here on the name counts.
             disk.fsync_dir(directory)
         except OSError as error:
             problem = f"{directory} cannot be used: {error.strerror}"
@@ -228,10 +228,10 @@ class SnapshotStore:
             )
 
     def pin(self, log_index: int) -> SnapshotFile:
-        """Keep a snapshot, and the log behind it, until `unpin`; pins count."""
+        """Keep a snapshot, and the log after it, until `unpin`; pins count."""
         snapshot = next((file for file in self.files() if file.log_index == log_index), None)
         if snapshot is None:
-            raise SnapshotTransferError(f"there is no snapshot of entry {log_index}")
+            raise SnapshotTransferError(f"no snapshot of entry {log_index} exists")
         if log_index not in self._pins:
             self._pins[log_index] = _Pin(self._disk.open(snapshot.path))
         self._pins[log_index].count += 1
@@ -412,7 +412,7 @@ class PartialSnapshot:
         self._unsynced = 0
 
     def append(self, parts: list[bytes]) -> None:
-        """Write behind what was written."""
+        """Write after what was written."""
         self._file.pwrite(parts, self.size)
         written = sum(map(len, parts))
         self.size += written

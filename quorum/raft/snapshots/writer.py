@@ -75,7 +75,7 @@ class SnapshotWriter:
         return self._queued_bytes
 
     def write(self, values: Values) -> bool:
-        """Pack a chunk and have it written behind the ones before.
+        """Pack a chunk and have it written after the ones before.
 
         Args:
             values: plain values that msgpack takes.
@@ -94,7 +94,7 @@ class SnapshotWriter:
         return not self._paused
 
     def finish(self) -> None:
-        """Finish the file behind everything written; `on_done` follows."""
+        """Finish the file after everything written; `on_done` follows."""
 
         def end() -> Finishing:
             assert self._partial is not None

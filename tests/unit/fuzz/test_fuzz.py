@@ -114,7 +114,7 @@ def forget_what_waited_behind_a_change(patch: pytest.MonkeyPatch) -> None:
     reconfigured = Pipeline._reconfigured
 
     def careless(pipeline: Pipeline, xid: int, err: int | None) -> None:
-        pipeline._stream.behind.clear()
+        pipeline._stream.held_back.clear()
         reconfigured(pipeline, xid, err)
 
     patch.setattr(Pipeline, "_reconfigured", careless)

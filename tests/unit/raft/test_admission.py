@@ -68,7 +68,7 @@ def test_a_retired_disk_is_told_whose_place_it_has_lost() -> None:
     gone = again._replace(voters={1: again.voters[1]})
     refusal = Admission(gone, gone, 1).refusal(TWO)
     assert refusal is not None
-    assert "it is no member any more" in refusal.remedy
+    assert "it is not a member any more" in refusal.remedy
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ def test_an_empty_directory_is_refused_and_stays_empty(config: NodeConfig) -> No
 
 def test_a_disk_that_was_removed_or_replaced_is_refused(config: NodeConfig) -> None:
     disk = member_of_three(config, named="f" * 32)
-    with pytest.raises(DataDirError, match="is no member"):
+    with pytest.raises(DataDirError, match="is not a member"):
         opened(config, disk, Start.FORCE_NEW_CLUSTER)
     assert not disk.exists(MARKER)
 

@@ -415,7 +415,7 @@ def test_only_members_can_be_asked_for(world: World, action: Action) -> None:
     world.nodes[2].apply()
     error = world.outcome()
     assert isinstance(error, UnknownMemberError)
-    assert "node 9 is no member; members are 1, 2, 3" in error.message
+    assert "node 9 is not a member; members are 1, 2, 3" in error.message
     assert world.changes() == []
 
 

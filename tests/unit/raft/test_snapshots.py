@@ -187,7 +187,7 @@ def test_every_cut_and_every_addition_is_noticed() -> None:
         with pytest.raises(SnapshotDamagedError):
             bench.store.load_newest(load)
     bench.disk.plant(path, content + b"\0")
-    with pytest.raises(SnapshotDamagedError, match="behind the footer"):
+    with pytest.raises(SnapshotDamagedError, match="after the footer"):
         bench.store.load_newest(load)
 
 

@@ -227,8 +227,8 @@ def test_only_a_leader_that_stays_confirms_what_it_believes() -> None:
         (AddMember(4, "h" * 301), "of 301 characters"),
         (AddMember(2, "h:4"), "node 2 is a member with the address 127.0.0.1:7002, not h:4; remove it first"),
         (AddMember(4, "127.0.0.1:7002"), "node 2 has it; remove or replace node 2 instead"),
-        (RemoveMember(4), r"node 4 cannot be removed: it is no member; members are \[1, 2, 3\]"),
-        (ReplaceMember(4), "node 4 cannot be replaced: it is no member"),
+        (RemoveMember(4), r"node 4 cannot be removed: it is not a member; members are \[1, 2, 3\]"),
+        (ReplaceMember(4), "node 4 cannot be replaced: it is not a member"),
         (ReplaceMember(1), r"node 1 cannot be replaced: it leads; .*POST /v1/leader"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_repeated_replacement_is_done_whoever_leads_by_now() -> None:
     acked(solo, 2)
     assert (solo.raft.status().last_index, solo.raft.status().commit_index) == (4, 4)
     assert latest(solo) == wanted
-    with pytest.raises(MembershipError, match="node 9 cannot be replaced: it is no member"):
+    with pytest.raises(MembershipError, match="node 9 cannot be replaced: it is not a member"):
         solo.raft.change_members(ReplaceMember(9, incarnation_of(3)))
 
 

@@ -22,7 +22,7 @@ from quorum.errors import (
     UnknownMemberError,
 )
 from quorum.server.auth import IDENTITIES_BYTES_MAX, IDENTITIES_MAX, authenticate
-from quorum.server.requests import BEHIND_CHANGE_BYTES_MAX
+from quorum.server.requests import HELD_BACK_BYTES_MAX
 from quorum.wire.jute import unpack_stat
 from quorum.wire.protocol import XID_PING, OpCode
 from quorum.wire.replies import REPLY_HEADER_BYTES, decode_data
@@ -297,7 +297,7 @@ def test_a_ping_behind_it_waits_while_no_leader_is_heard(node: MemoryNode) -> No
 def test_what_waits_behind_it_is_bounded(node: MemoryNode) -> None:
     client = super_client(node)
     asked(client, leaving("3"))
-    write = encode_command(9, [5, "/", bytes(BEHIND_CHANGE_BYTES_MAX // 2), -1])
+    write = encode_command(9, [5, "/", bytes(HELD_BACK_BYTES_MAX // 2), -1])
     client.send(write)
     assert not client.is_paused()
     client.send(write)
