@@ -26,7 +26,7 @@ TIMEOUT_S = 30.0
 LOOK_PAUSE_S = 0.2
 _TAKE = AdminChange(
     "POST",
-    "/v1/snapshot",
+    "/v1/snapshots",
     {"log_index": int},
     "the request for a snapshot",
     "ask again, which does no harm: one that was taken meanwhile is named, unless more was applied since",
