@@ -266,10 +266,9 @@ def _handed_out(disk: Disk, path: str, key: bytes) -> Iterator[bytes]:
         file.close()
 
 
-_TAKE: Final = _NODE[0]._replace(path="/v1/snapshot", summary="Take a snapshot, as POST /v1/snapshots")
 #: every endpoint of a node's admin port
 ENDPOINTS: Final[tuple[AdminEndpoint, ...]] = (
-    *(*STATUS_ENDPOINTS, *members.ENDPOINTS, _TAKE, *_NODE, *znodes.ENDPOINTS, *typed.ENDPOINTS),
+    *(*STATUS_ENDPOINTS, *members.ENDPOINTS, *_NODE, *znodes.ENDPOINTS, *typed.ENDPOINTS),
     *(*groups.ENDPOINTS, *changelog.ENDPOINTS, *past.ENDPOINTS, *events.ENDPOINTS, *_COMMANDS),
 )
 

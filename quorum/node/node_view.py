@@ -199,15 +199,19 @@ class RunningNodeView:
                 return ""
             return f"the leader was not heard for {self.engine.contact_age_ms():.0f} ms{self._refusals()}"
         voters = status.voters or tuple(sorted(self._config.members))
-        connected = [
-            node_id for node_id in voters if node_id == status.node_id or self.engine.is_connected(node_id)
-        ]
+        links, now_ms = self._transport.links(), self._runtime.monotonic_ms()
+        heard = "".join(
+            f"; node {node_id} was heard {now_ms - links[node_id].heard_ms:.0f} ms ago"
+            if node_id in links and links[node_id].inbound
+            else f"; node {node_id} is not connected"
+            for node_id in voters
+            if node_id != status.node_id
+        )
         cluster_id = self._storage.identity.cluster_id
         known = f"the cluster {cluster_id} waits for" if cluster_id else "the founding needs"
         return (
             f"no leader is known in term {status.term}: {known} a majority of the voters "
-            f"{', '.join(map(str, voters))}; connected are {', '.join(map(str, connected)) or 'none'}"
-            f"{self._refusals()}"
+            f"{', '.join(map(str, voters))}{heard}{self._refusals()}"
         )
 
     def readiness(self) -> tuple[bool, str]:

@@ -171,12 +171,14 @@ def _load(
         recovered.check_reaches(journal_directory(data_dir), machine.applied_index)
     except DataDirError as error:
         journal.close()
-        broken = snapshots.broken
-        if broken is None:
+        if not snapshots.broken:
             raise
+        broken = snapshots.broken[0]
         raise DataDirError(
             f"{error.message}, because {broken.message}", _READ_AGAIN + error.remedy
         ) from broken
+    for damage in snapshots.broken:
+        warn(f"starts from an older snapshot: {damage}")
     return Storage(disk, data_dir, identity, lock, journal, recovered, snapshots, machine, mark)
 
 

@@ -188,11 +188,6 @@ class JuteReader:
         return Stat._make(STAT.unpack_from(self._buffer, position))
 
 
-def unpack_stat(packed: Buffer) -> Stat:
-    """Name the fields of a packed Stat of 68 bytes."""
-    return JuteReader(packed, 0, len(packed), "stat").stat("fields")
-
-
 def buffer_bytes(value: bytes | None) -> bytes:
     """Encode bytes with their length, None as null."""
     return b"\xff\xff\xff\xff" if value is None else INT.pack(len(value)) + value

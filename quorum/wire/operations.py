@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from quorum.core.codes import (
     FLAG_CONTAINER,
-    OP_CLOSE_SESSION,
     OP_CREATE,
     OP_CREATE2,
     OP_CREATE_CONTAINER,
@@ -170,21 +169,3 @@ OPERATIONS: Final[dict[int, Operation]] = {
 #: commands that make a node, and all that may hold access lists
 CREATIONS: Final = frozenset(op for op, row in OPERATIONS.items() if row.in_multi and row.has_acl)
 WITH_ACCESS_LISTS: Final = frozenset(op for op, row in OPERATIONS.items() if row.has_acl)
-
-
-def decode_command(op: int, buffer: Buffer, start: int, end: int) -> Command:
-    """Decode the body of a write.
-
-    Args:
-        op: a write, or closeSession.
-        buffer: holds the frame.
-        start: first byte after the request header.
-        end: first byte after the frame.
-    """
-    if op == OP_CLOSE_SESSION:
-        return [OP_CLOSE_SESSION]
-    row = OPERATIONS.get(op)
-    if row is None or row.treatment is not Treatment.WRITE or row.decode is None:
-        raise WireError("header.type", op, "this operation makes no command")
-    command: Command = row.decode(buffer, start, end)[0]
-    return command

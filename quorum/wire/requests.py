@@ -4,7 +4,7 @@ A write is a *command*, the list that the replicated log holds too: ``[op, argum
 create2 and createContainer ``[op, path, data, acl, flags]``, createTTL the same and the TTL in milliseconds,
 setACL ``[7, path, acl, aversion]``, delete and check ``[op, path, version]``, setData ``[op, path, data,
 version]``, multi ``[14, [command, …]]``, sync ``[9, path]``, closeSession ``[-11]``); an access list of
-world:anyone with all permissions is None. `decode_command` and `encode_command` are inverse to each other.
+world:anyone with all permissions is None. `encode_command` is the inverse of decoding.
 The path of setData, setACL and sync may be null, as in ZooKeeper: the first two refuse it, sync repeats it.
 
 The decoders take the whole received chunk and the bounds of one record, so that no frame is copied; the
@@ -119,13 +119,6 @@ def decode_reconfig(buffer: Buffer, start: int, end: int) -> Reconfig:
         raw = reader.buffer(field)
         texts.append(None if raw is None else raw.decode("utf-8", "replace"))
     return Reconfig(texts[0], texts[1], texts[2], reader.int64("curConfigId"))
-
-
-def encode_reconfig(xid: int, request: Reconfig) -> bytes:
-    """Encode a reconfig as a whole frame, with its length."""
-    texts = [buffer_bytes(None if text is None else text.encode()) for text in request[:3]]
-    body = b"".join((*texts, request.config_version.to_bytes(8, "big", signed=True)))
-    return frame(xid, OpCode.RECONFIG, body)
 
 
 def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 from quorum.wire import lookups, replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Buffer, JuteReader
-from quorum.wire.operations import OPERATIONS, Treatment, decode_command
+from quorum.wire.operations import OPERATIONS, Treatment
 from quorum.wire.protocol import OpCode
 from tests.fuzz.samples import SAMPLES, body_of, sample_replies
+from tests.support.zookeeper_frames import decode_command, encode_reconfig
 
 Decode = Callable[[Buffer, int, int], Any]
 Encode = Callable[[Any], bytes]
@@ -63,7 +64,7 @@ _REQUESTS: Final = (
     _looked_at(OpCode.GET_EPHEMERALS, lookups.decode_prefix),
     Decoder(OpCode.MULTI_READ, lookups.decode_multi_read, None, 12),
     Decoder(OpCode.AUTH, requests.decode_auth, lambda value: requests.encode_auth(*value), 12),
-    Decoder(OpCode.RECONFIG, requests.decode_reconfig, partial(requests.encode_reconfig, 7), 12),
+    Decoder(OpCode.RECONFIG, requests.decode_reconfig, partial(encode_reconfig, 7), 12),
     Decoder(OpCode.SET_WATCHES, requests.decode_set_watches, requests.encode_set_watches, 12),
     Decoder(OpCode.SET_WATCHES2, requests.decode_set_watches2, requests.encode_set_watches2, 12),
     Decoder(0, requests.decode_connect, requests.encode_connect, 4),

@@ -27,7 +27,7 @@ CHANGES = [
     ("POST", "/v1/leader", b'{"node_id": 2}'),
     ("POST", "/v1/members", b'{"node_id": 4, "replace": true}'),
     ("DELETE", "/v1/members?node_id=4", None),
-    ("POST", "/v1/snapshot", None),
+    ("POST", "/v1/snapshots", None),
 ]
 
 

@@ -251,8 +251,8 @@ CHANGES = [
         ("replace", 4, "a" * 32),
     ),
     ("DELETE", "/v1/members?node_id=4", None, ("remove", 4)),
-    ("POST", "/v1/snapshot", None, ("snapshot",)),
-    ("POST", "/v1/snapshot", {}, ("snapshot",)),
+    ("POST", "/v1/snapshots", None, ("snapshot",)),
+    ("POST", "/v1/snapshots", {}, ("snapshot",)),
 ]
 
 
@@ -262,7 +262,7 @@ async def test_a_change_is_handed_on_and_its_answer_is_the_nodes(
 ) -> None:
     node = Node()
     async with serve(node) as client, client.request(method, path, json=body) as response:
-        assert response.status == (202 if path == "/v1/snapshot" else 200)
+        assert response.status == (202 if path == "/v1/snapshots" else 200)
         assert await response.json() == {"log_index": 7}
     assert node.asked == [asked]
 
@@ -358,7 +358,7 @@ async def test_a_change_that_is_not_well_formed_reaches_nobody() -> None:
 )
 async def test_a_request_for_a_snapshot_says_nothing(query: str, body: bytes, named: str) -> None:
     node = Node()
-    async with serve(node) as client, client.post(f"/v1/snapshot{query}", data=body) as response:
+    async with serve(node) as client, client.post(f"/v1/snapshots{query}", data=body) as response:
         assert response.status == 400
         answer = await response.json()
     assert named in answer["error"]

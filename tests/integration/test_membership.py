@@ -24,17 +24,11 @@ from kazoo.exceptions import BadVersionError, NoAuthError
 
 from quorum.raft.journal.note import NOTE_NAME
 from quorum.wire.protocol import XID_AUTH, XID_PING
-from quorum.wire.requests import (
-    PING_FRAME,
-    ConnectRequest,
-    Reconfig,
-    encode_auth,
-    encode_connect,
-    encode_reconfig,
-)
+from quorum.wire.requests import PING_FRAME, ConnectRequest, Reconfig, encode_auth, encode_connect
 from tests.support.leader_changes import SteadyWriter
 from tests.support.nodes import QUICK_SESSIONS, QuorateNodes, Settings, eventually
 from tests.support.wire_load import GET_DATA, SET_DATA, Connection, decode_get, read_body, set_body
+from tests.support.zookeeper_frames import encode_reconfig
 
 DEADLINE_S = 30.0
 #: acknowledgements that every writer must get between two changes

@@ -136,11 +136,11 @@ def test_a_request_that_is_not_well_formed_is_refused_and_writes_nothing(
     write(nodes.host(1), f"/refused-{len(body)}")
     nodes.one_digest()
     before = snapshot_files(nodes, 1), taken_count(nodes, 1)
-    code, content = nodes.request(1, "POST", "/v1/snapshot", body)
+    code, content = nodes.request(1, "POST", "/v1/snapshots", body)
     answer = json.loads(content)
     assert (code, answer["remedy"]) == (400, "send no body, or {}")
     assert (snapshot_files(nodes, 1), taken_count(nodes, 1)) == before
-    code, content = nodes.request(1, "POST", "/v1/snapshot", b"{}")
+    code, content = nodes.request(1, "POST", "/v1/snapshots", b"{}")
     assert code == 202, content
 
 
@@ -149,7 +149,7 @@ def test_a_node_without_any_state_says_so() -> None:
     try:
         ensemble.start_node(1)
         eventually(lambda: ensemble.get(1, "/livez")[0] == 200, DEADLINE_S, "it answers")
-        code, answer = ensemble.change(1, "POST", "/v1/snapshot")
+        code, answer = ensemble.change(1, "POST", "/v1/snapshots")
         assert (code, answer["definite"], answer["retriable"]) == (503, True, True)
         assert "nothing was applied yet" in answer["error"]
         ended = quorate("snapshot", "take", "--admin", ensemble.admin_url(1))
@@ -164,7 +164,7 @@ def test_a_full_disk_takes_none_and_one_with_room_does() -> None:
     with QuorateNodes(nodes=1, arguments=("-m", "tests.support.full_node", "serve")) as lone:
         write(lone.host(1), "/kept")
         fill(lone.nodes[1].folder)
-        assert lone.change(1, "POST", "/v1/snapshot")[0] == 202
+        assert lone.change(1, "POST", "/v1/snapshots")[0] == 202
 
         def problem() -> str:
             return str(json.loads(lone.get(1, "/v1/snapshots")[1])["problem"])

@@ -9,6 +9,7 @@ for longer than a session closes its connections.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 
@@ -127,6 +128,21 @@ def test_a_majority_that_is_away_for_a_while_is_a_pause(nodes: QuorateNodes) -> 
     leader = nodes.leader()
     stop_for(nodes, [each for each in nodes.node_ids if each != leader], STOP_S)
     writers.end()
+
+
+def test_a_node_alone_says_how_long_it_heard_nobody(nodes: QuorateNodes) -> None:
+    nodes.wait_ready()
+    alone, *others = sorted(nodes.node_ids, key=nodes.leader().__ne__)
+    for each in others:
+        nodes.pause(each)
+
+    def says_both() -> bool:
+        heard = re.findall(r"; node (\d) was heard (\d+) ms ago", nodes.get(alone, "/readyz")[1].decode())
+        return sorted(int(node_id) for node_id, age in heard if int(age) > 1000) == sorted(others)
+
+    eventually(says_both, DEADLINE_S, "both are named, with the time for which they were silent")
+    for each in others:
+        nodes.resume(each)
 
 
 def test_a_node_that_stood_still_for_longer_than_a_session_ends_its_connections(nodes: QuorateNodes) -> None:

@@ -111,6 +111,18 @@ async def test_messages_of_any_size_arrive_whole_and_in_order(network: Network) 
 
 
 @on_both_loops
+async def test_it_says_when_a_member_was_heard_last(network: Network) -> None:
+    one, two = await start_pair(network)
+    before_ms = two.transport.links()[1].heard_ms
+    assert one.heartbeat(2)
+    await network.until(lambda: two.received)
+    assert two.transport.links()[1].heard_ms > before_ms
+    await one.transport.stop()
+    await network.until(lambda: not two.up(1))
+    assert two.transport.links()[1].heard_ms < before_ms
+
+
+@on_both_loops
 async def test_what_was_sent_before_stop_arrives(network: Network) -> None:
     one, two = await start_pair(network)
     for index in range(1, 21):

@@ -28,6 +28,7 @@ from quorum.raft.journal.journal import (
     Record,
     Recovered,
 )
+from tests.support.journals import compact
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 DIRECTORY = "/data/journal"
@@ -181,7 +182,7 @@ class World:
     def compact(self, last: int) -> None:
         if last >= self.kept_from:
             self.kept_from = self.rng.randrange(self.kept_from, last + 2)
-            self.journal.compact(self.kept_from)
+            compact(self.journal, self.kept_from)
 
     def act(self) -> None:
         for _ in range(self.rng.randrange(1, 12)):

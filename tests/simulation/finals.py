@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quorum.core.machine import StateMachine
-from quorum.wire.jute import unpack_stat
 from tests.simulation.history import Final, FinalNode
+from tests.support.zookeeper_frames import unpack_stat
 from tests.unit.core.driver import dump_nodes
 
 _OWN = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 from quorum.admin.client import get
-from quorum.cli.commands.status import DEFAULT_ADMIN_URL
+from quorum.cli.commands.status import add_admin_option
 from quorum.errors import Fault, QuorateError, UnreachableError, printable
 
 #: how long one question waits for a transaction
@@ -62,12 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (what, act) in whats.items():
         action = actions.add_parser(name, help=what, allow_abbrev=False)
         action.add_argument("--from", dest="from_zxid", metavar="ZXID", type=_zxid, help="the first one")
-        action.add_argument(
-            "--admin",
-            metavar="URL",
-            default=DEFAULT_ADMIN_URL,
-            help=f"the admin port of the node (default: {DEFAULT_ADMIN_URL})",
-        )
+        add_admin_option(action)
         action.add_argument("--json", action="store_true", help="print the records, one JSON object a line")
         action.set_defaults(act=act)
 

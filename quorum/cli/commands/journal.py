@@ -73,6 +73,6 @@ def _verify(disk: Disk, data_dir: str) -> int:
     print(f"snapshot: {f'up to entry {mark.snapshot_index}' if mark else 'none'}")
     print(f"live log: {live}; ends with entry {found.last_index} of term {found.last_term}")
     print(f"hard state: term {found.hard_state.term}, vote {found.hard_state.voted_for or 'nobody'}")
-    fallback = storage.snapshots.broken is not None
+    fallback = storage.snapshots.broken
     print("damaged, but a start works" if fallback else "good")
     return FALLBACK if fallback else 0

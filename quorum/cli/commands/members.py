@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from quorum.admin.client import AdminChange, ask, get_status
-from quorum.cli.commands.status import DEFAULT_ADMIN_URL, TIMEOUT_S, members_table
+from quorum.cli.commands.status import TIMEOUT_S, add_admin_option, members_table
 from quorum.config.address import parse_member_address
 from quorum.config.node import NODE_ID_MAX
 from quorum.errors import UsageError, printable, shown
@@ -41,12 +41,7 @@ _LOOK = "look at the members (`quorate members list`, of any node) before asking
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--admin",
-        metavar="URL",
-        default=DEFAULT_ADMIN_URL,
-        help=f"an admin port (default: {DEFAULT_ADMIN_URL})",
-    )
+    add_admin_option(shared)
     shared.add_argument("--json", action="store_true", help="print the node's answer as JSON")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     rows: tuple[tuple[str, str, Callable[[argparse.Namespace], int]], ...] = (

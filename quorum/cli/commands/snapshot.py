@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quorum.admin.client import AdminChange, ask, get
-from quorum.cli.commands.status import DEFAULT_ADMIN_URL
+from quorum.cli.commands.status import add_admin_option
 from quorum.errors import OutcomeUnknownError, SnapshotNotTakenError, UnreachableError, UsageError, printable
 
 #: by these PATH is no file that this user may read (EINVAL: a pipe, a device); the others are the disk's
@@ -26,7 +26,7 @@ TIMEOUT_S = 30.0
 LOOK_PAUSE_S = 0.2
 _TAKE = AdminChange(
     "POST",
-    "/v1/snapshot",
+    "/v1/snapshots",
     {"log_index": int},
     "the request for a snapshot",
     "ask again, which does no harm: one that was taken meanwhile is named, unless more was applied since",
@@ -53,12 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     taking = actions.add_parser("take", help="have a node take one", allow_abbrev=False)
-    taking.add_argument(
-        "--admin",
-        metavar="URL",
-        default=DEFAULT_ADMIN_URL,
-        help=f"the admin port of the node (default: {DEFAULT_ADMIN_URL})",
-    )
+    add_admin_option(taking)
     taking.add_argument("--json", action="store_true", help="print the node's answer as JSON")
     taking.set_defaults(act=_take)
     inspecting = actions.add_parser("inspect", help="check and show one", allow_abbrev=False)

@@ -32,13 +32,14 @@ TIMEOUT_S = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    parser.add_argument(
-        "--admin",
-        metavar="URL",
-        default=DEFAULT_ADMIN_URL,
-        help=f"an admin port (default: {DEFAULT_ADMIN_URL})",
-    )
+    add_admin_option(parser)
     parser.add_argument("--json", action="store_true", help="print the node's answer as JSON")
+
+
+def add_admin_option(parser: argparse.ArgumentParser) -> None:
+    """Declare `--admin`, as all commands have it that ask a node."""
+    about = f"the admin port of a node (default: {DEFAULT_ADMIN_URL})"
+    parser.add_argument("--admin", metavar="URL", default=DEFAULT_ADMIN_URL, help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:

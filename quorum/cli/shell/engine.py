@@ -50,7 +50,7 @@ def run(hosts: str, command: Sequence[str], as_json: bool = False, prove: Prove 
         return _interact(hosts, as_json, prove)
     parsed = parse(words)
     if isinstance(parsed.command, Help):
-        _print(render.Explained(help_text(parsed.command.topic)), as_json or parsed.as_json)
+        _print(render.explained(help_text(parsed.command.topic)), as_json or parsed.as_json)
         return 0
     with _connected(hosts, prove) as terminal:
         try:
@@ -207,7 +207,7 @@ def _tell_state(state: ClientState) -> None:
 
 
 def _print(output: render.Output, as_json: bool) -> None:
-    text = render.as_json(output) if as_json else render.as_text(output)
+    text = render.as_json(output) if as_json else output.text
     if sys.stdout.isatty():
         # Names and data are what any client wrote. A file or a pipe gets them as they are.
         text = printable(text, kept="\n\t")

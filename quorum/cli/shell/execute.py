@@ -91,24 +91,24 @@ def remedy_for(error: ServerError) -> str:
 async def _execute(client: Client, command: Command, emit: Emit) -> None:
     match command:
         case Ls(path):
-            emit(render.Listing(path, await client.get_children(path)))
+            emit(render.listing(path, await client.get_children(path)))
         case Get(path, with_stat):
             data, stat = await client.get(path)
-            emit(render.ShownContent(path, data, stat, with_stat))
+            emit(render.content(path, data, stat, with_stat=with_stat))
         case Set(path, data, version):
-            emit(render.ShownWrite(path, await client.set(path, data, version)))
+            emit(render.written(path, await client.set(path, data, version)))
         case Create():
-            emit(render.Created(await _create(client, command)))
+            emit(render.created(await _create(client, command)))
         case Delete(path, version, recursive):
-            emit(render.Deleted(path, await _delete(client, path, version, recursive)))
+            emit(render.deleted(path, await _delete(client, path, version, recursive)))
         case ShowStat(path):
-            emit(render.Described(path, await _stat(client, path)))
+            emit(render.described(path, await _stat(client, path)))
         case Watch():
             await _watch(client, command, emit)
         case Sync(path):
-            emit(render.ShownSync(await client.sync(path)))
+            emit(render.synced(await client.sync(path)))
         case Help(topic):
-            emit(render.Explained(help_text(topic)))
+            emit(render.explained(help_text(topic)))
         case Quit():
             return
 
@@ -161,7 +161,7 @@ async def _watch(client: Client, command: Watch, emit: Emit) -> None:
     stat = await client.exists(command.path, watch=stream)
     if command.with_children and stat is not None:
         await _watch_children(client, command.path, stream)
-    emit(render.Watching(command.path, stat))
+    emit(render.watching(command.path, stat))
     seen = 0
     async for event in stream:
         if event.event_type is EventType.NONE:
@@ -169,7 +169,7 @@ async def _watch(client: Client, command: Watch, emit: Emit) -> None:
         stat = await client.exists(command.path, watch=stream)
         if command.with_children and stat is not None:
             await _watch_children(client, command.path, stream)
-        emit(render.Changed(event, stat))
+        emit(render.changed(event, stat))
         seen += 1
         if command.events_max is not None and seen >= command.events_max:
             return

@@ -15,148 +15,85 @@ from typing import NamedTuple
 
 from quorum.client import Stat, WatchEvent
 
-
-class Listing(NamedTuple):
-    """Children of a node."""
-
-    path: str
-    children: list[str]
-
-
-class ShownContent(NamedTuple):
-    """Data of a node; stat is None when it was not asked for."""
-
-    path: str
-    data: bytes | None
-    stat: Stat
-    with_stat: bool
-
-
-class ShownWrite(NamedTuple):
-    """A node was changed."""
-
-    path: str
-    stat: Stat
-
-
-class Created(NamedTuple):
-    """A node was created."""
-
-    path: str
-
-
-class Deleted(NamedTuple):
-    """A node was deleted, with so many others below it."""
-
-    path: str
-    nodes: int
-
-
-class Described(NamedTuple):
-    """Stat of a node."""
-
-    path: str
-    stat: Stat
-
-
-class Watching(NamedTuple):
-    """A watch is armed; stat is None when the node does not exist."""
-
-    path: str
-    stat: Stat | None
-
-
-class Changed(NamedTuple):
-    """A watch fired; stat is of the node as it was read right after, None when it did not exist then."""
-
-    event: WatchEvent
-    stat: Stat | None
-
-
-class ShownSync(NamedTuple):
-    """The server is up to date."""
-
-    path: str
-
-
-class Explained(NamedTuple):
-    """Text of `help`."""
-
-    text: str
-
-
-Output = (
-    Listing
-    | ShownContent
-    | ShownWrite
-    | Created
-    | Deleted
-    | Described
-    | Watching
-    | Changed
-    | ShownSync
-    | Explained
-)
-
 _EVENTS = {1: "created", 2: "deleted", 3: "data changed", 4: "children changed"}
 
 
-def as_text(output: Output) -> str:
-    """Render a result for a person; "" prints nothing."""
-    match output:
-        case Listing(_, children):
-            return "\n".join(sorted(children))
-        case ShownContent(_, data, stat, with_stat):
-            text = "null" if data is None else data.decode("utf-8", "backslashreplace")
-            return f"{text}\n{_stat_lines(stat)}" if with_stat else text
-        case ShownWrite(path, stat):
-            return f"{path} has version {stat.version}"
-        case Created(path):
-            return path
-        case Deleted(path, nodes):
-            return f"{path} deleted" if nodes == 1 else f"{path} deleted, {nodes} nodes in all"
-        case Described(_, stat):
-            return _stat_lines(stat)
-        case Watching(path, stat):
-            state = "does not exist yet" if stat is None else f"has version {stat.version}"
-            return f"watching {path}, which {state}"
-        case Changed(event, stat):
-            now = "" if stat is None else f"; it has version {stat.version}, {stat.children_count} children"
-            return f"{event.path} {_EVENTS[event.event_type]} (zxid 0x{event.zxid & (2**64 - 1):x}){now}"
-        case ShownSync(path):
-            return f"synced {path}"
-        case Explained(text):
-            return text
+class Output(NamedTuple):
+    """A result."""
+
+    text: str  #: for a person; "" prints nothing
+    fields: Mapping[str, object]  #: of the JSON object
+
+
+def listing(path: str, children: list[str]) -> Output:
+    """Show the children of a node."""
+    return Output("\n".join(sorted(children)), {"path": path, "children": sorted(children)})
+
+
+def content(path: str, data: bytes | None, stat: Stat, *, with_stat: bool) -> Output:
+    """Show the data of a node; the text has its stat only where that was asked for."""
+    text = "null" if data is None else data.decode("utf-8", "backslashreplace")
+    if with_stat:
+        text = f"{text}\n{_stat_lines(stat)}"
+    return Output(text, {"path": path, **_data_fields(data), "stat": stat._asdict()})
+
+
+def written(path: str, stat: Stat) -> Output:
+    """Show that a node was changed."""
+    return Output(f"{path} has version {stat.version}", {"path": path, "stat": stat._asdict()})
+
+
+def created(path: str) -> Output:
+    """Show that a node was created."""
+    return Output(path, {"path": path})
+
+
+def deleted(path: str, nodes: int) -> Output:
+    """Show that a node was deleted; `nodes` counts those below it, too."""
+    more = "" if nodes == 1 else f", {nodes} nodes in all"
+    return Output(f"{path} deleted{more}", {"path": path, "deleted": nodes})
+
+
+def described(path: str, stat: Stat) -> Output:
+    """Show the stat of a node."""
+    return Output(_stat_lines(stat), {"path": path, "stat": stat._asdict()})
+
+
+def watching(path: str, stat: Stat | None) -> Output:
+    """Show that a watch is armed; stat is None when the node does not exist."""
+    state = "does not exist yet" if stat is None else f"has version {stat.version}"
+    return Output(f"watching {path}, which {state}", {"watching": path, "stat": stat and stat._asdict()})
+
+
+def changed(event: WatchEvent, stat: Stat | None) -> Output:
+    """Show that a watch fired; stat is of the node as it was read right after, None when it did not exist."""
+    name = _EVENTS[event.event_type]
+    now = "" if stat is None else f"; it has version {stat.version}, {stat.children_count} children"
+    return Output(
+        f"{event.path} {name} (zxid 0x{event.zxid & (2**64 - 1):x}){now}",
+        {
+            "event": name.replace(" ", "_"),
+            "path": event.path,
+            "zxid": event.zxid,
+            "stat": stat and stat._asdict(),
+        },
+    )
+
+
+def synced(path: str) -> Output:
+    """Show that the server is up to date."""
+    return Output(f"synced {path}", {"synced": path})
+
+
+def explained(text: str) -> Output:
+    """Show a text of `help`."""
+    return Output(text, {"help": text})
 
 
 def as_json(output: Output) -> str:
     """Render a result as one JSON object on one line."""
-    text = json.dumps(_object(output), ensure_ascii=False, sort_keys=True)
+    text = json.dumps(output.fields, ensure_ascii=False, sort_keys=True)
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
-
-
-def _object(output: Output) -> Mapping[str, object]:
-    match output:
-        case Listing(path, children):
-            return {"path": path, "children": sorted(children)}
-        case ShownContent(path, data, stat, _):
-            return {"path": path, **_data_fields(data), "stat": stat._asdict()}
-        case ShownWrite(path, stat) | Described(path, stat):
-            return {"path": path, "stat": stat._asdict()}
-        case Created(path):
-            return {"path": path}
-        case Deleted(path, nodes):
-            return {"path": path, "deleted": nodes}
-        case Watching(path, stat):
-            return {"watching": path, "stat": None if stat is None else stat._asdict()}
-        case Changed(event, stat):
-            name = _EVENTS[event.event_type].replace(" ", "_")
-            shown = None if stat is None else stat._asdict()
-            return {"event": name, "path": event.path, "zxid": event.zxid, "stat": shown}
-        case ShownSync(path):
-            return {"synced": path}
-        case Explained(text):
-            return {"help": text}
 
 
 def _data_fields(data: bytes | None) -> dict[str, object]:

@@ -85,7 +85,7 @@ REFUSALS: Final = {
     ),
     "unfit_successor": (
         "leadership cannot go to node {node_id}: {obstacle}",
-        "voters that could lead are {fit}",
+        "name a voter that could lead now: {able}",
     ),
 }
 

@@ -25,9 +25,8 @@ def begin_transfer(node: Node, target: int | None) -> None:
     chosen = fit[0] if target is None else target
     if chosen not in fit:
         kind = TransferBusyError if _may_speak_soon(node, leader, chosen) else TransferError
-        raise kind(
-            "unfit_successor", node_id=chosen, obstacle=_obstacle(node, leader, chosen), fit=sorted(fit)
-        )
+        able = ", ".join(map(str, sorted(fit))) or "none"
+        raise kind("unfit_successor", node_id=chosen, obstacle=_obstacle(node, leader, chosen), able=able)
     _begin(node, leader, chosen)
 
 
@@ -51,7 +50,7 @@ def _obstacle(node: Node, leader: Leader, node_id: int) -> str:
     latest = node.history.latest
     peer = leader.progress.get(node_id)
     if peer is None or latest is None or node_id not in latest.voters:
-        return "it is no other voter"
+        return "it is not one of the other voters"
     if not peer.heard:
         return f"it was not heard since term {node.term} began, or since its connection closed"
     silent_ms = node.now_ms - peer.contact_ms

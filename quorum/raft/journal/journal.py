@@ -341,19 +341,6 @@ class Journal:
         """
         return self._reader.read(first, last, bytes_max, self._durable)
 
-    def compact(self, keep_from_index: int) -> int:
-        """Drop the oldest segments that hold only entries below an index; never the newest that is durable.
-
-        Args:
-            keep_from_index: first log index that must stay.
-
-        Returns:
-            How many were dropped.
-        """
-        paths = self.detach(keep_from_index)
-        self.remove(paths)
-        return len(paths)
-
     def detach(self, keep_from_index: int) -> list[str]:
         """Forget the segments that compaction may drop; return their paths for `remove`, oldest first.
 

@@ -5,11 +5,10 @@ records up to the first bad one are kept, the rest is cut, and nothing acknowled
 acknowledgement needs the whole group durable. Anything else is damage, and the node refuses to start rather
 than forget.
 
-A bad record is damage if anything valid of a later group or segment follows it (a group is written
-only after the fsync of the one before returned), or if its own group has a valid trailer, unless more
-sectors of the group are zeros than were written so (a power cut may keep the trailer's sector and lose
-another). A journal that ends before the end that its note claims (note.py), or has no note that can
-be read, is damage as well.
+A bad record is damage if anything valid of a later group or segment follows (a group is written only after
+the fsync of the one before returned), or if its own group has a valid trailer, unless more sectors of the
+group are zeros than were written so (a power cut may keep the trailer's sector and lose another). A journal
+that ends before the end that its note claims (note.py), or has no note that can be read, is damage as well.
 `scan_journal` only reads; `close_tail` writes. Knows nothing of what entries mean, nor of identity
 and snapshots.
 
@@ -263,7 +262,7 @@ class _SegmentReader:
         next_group = place._replace(group=place.group + 1)
         later = any(trailer.group > place.group for trailer in trailers)
         if later or find_record(data, group.end, next_group) is not None:
-            raise self._damage(group.end, f"{group.problem}, and a later group follows it")
+            raise self._damage(group.end, f"{group.problem}, and a later group follows")
         for trailer in trailers:
             if (trailer.group, trailer.start) == (place.group, place.offset):
                 records = data[place.offset : place.offset + trailer.length]

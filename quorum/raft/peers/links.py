@@ -333,12 +333,15 @@ class InboundLink(PeerLink):
         """Make a link that is not connected yet."""
         super().__init__(context, hello, "", 0)
         self._start = 0  #: first byte of the buffer that is not decoded
+        self.heard_ms = 0.0  #: when bytes came last, monotonic; once it is open
 
     def _opened(self) -> None:
+        self.heard_ms = self.opened_at_ms
         self._move_to(RECEIVE_BUFFER_BYTES)
 
     def _take(self) -> None:
         codec, owner = self._context.codec, self._context.owner
+        self.heard_ms = self._context.runtime.monotonic_ms()
         missing_from = LENGTH_BYTES
         while self._end - self._start >= LENGTH_BYTES:
             body = self._start + LENGTH_BYTES

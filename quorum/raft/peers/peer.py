@@ -7,6 +7,7 @@ its connections the present rules refuse. Opens and closes nothing itself; soft 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,7 +46,9 @@ class Peer:
     def links(self) -> PeerLinks:
         """Return the state of its connections."""
         queued_bytes = 0 if self.outbound is None else self.outbound.queue.size_bytes
-        return PeerLinks(self.address, self.outbound is not None, self.inbound is not None, queued_bytes)
+        heard_ms = -math.inf if self.inbound is None else self.inbound.heard_ms
+        connected = self.outbound is not None, self.inbound is not None
+        return PeerLinks(self.address, *connected, queued_bytes, heard_ms)
 
     def is_given_up(self, now_ms: float) -> bool:
         """Tell whether it is a stranger that was not heard for long enough."""

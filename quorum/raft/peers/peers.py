@@ -88,6 +88,7 @@ class PeerLinks(NamedTuple):
     outbound: bool
     inbound: bool
     queued_bytes: int
+    heard_ms: float  #: when it was heard last, monotonic; -inf without an inbound connection
 
 
 def speaks_for_member(configuration: Configuration | None, node: PeerNode) -> bool:

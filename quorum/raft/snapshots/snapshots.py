@@ -98,7 +98,7 @@ class SnapshotStore:
         Args:
             disk: where.
             directory: the folder, made if missing.
-            log: takes a line about each snapshot that is not used.
+            log: takes a line about each snapshot that is not sent any more.
         """
         self._disk = disk
         self._directory = directory
@@ -109,8 +109,8 @@ class SnapshotStore:
         self._pins: dict[int, _Pin] = {}
         #: by path
         self._table: dict[str, tuple[SnapshotFile, _State]] = {}
-        #: why the newest one could not be loaded
-        self.broken: SnapshotDamagedError | None = None
+        #: why those above the one that was loaded could not be, newest first
+        self.broken: list[SnapshotDamagedError] = []
         #: the same of the newest one that the disk did not read
         self.unread: SnapshotDamagedError | None = None
         try:
@@ -166,13 +166,12 @@ class SnapshotStore:
         Returns:
             The snapshot and what `load` returned; None if there never was a snapshot.
         """
-        self.broken = self.unread = None
+        self.broken, self.unread = [], None
         for snapshot in reversed(self.files()):
             try:
                 loaded = self._load(snapshot, load, refusals)
             except SnapshotDamagedError as error:
-                self._log(f"looks for an older snapshot: {error}")
-                self.broken = self.broken or error
+                self.broken.append(error)
                 if isinstance(error.__cause__, OSError):
                     # It may be good: the next start reads it again.
                     self.unread = self.unread or error
@@ -181,8 +180,8 @@ class SnapshotStore:
                     self._mark(snapshot, _State.REFUSED)
             else:
                 return snapshot, loaded
-        if self.broken is not None:
-            raise self.broken
+        if self.broken:
+            raise self.broken[0]
         return None
 
     def set_aside(self) -> None:

@@ -44,7 +44,7 @@ RULES: Final = (
         (
             Edit(
                 f"{_STORE}.load_newest",
-                "self.broken = self.broken or error",
+                "self.broken.append(error)",
                 "raise",
             ),
         ),
@@ -65,7 +65,7 @@ RULES: Final = (
         "broken-snapshots-are-no-empty-state",
         "consensus.md, D14",
         "where there are snapshots and none is good, the start is refused",
-        (Edit(f"{_STORE}.load_newest", "if self.broken is not None:", "if False:"),),
+        (Edit(f"{_STORE}.load_newest", "if self.broken:", "if False:"),),
         guard="the log behind a snapshot is gone, and its beginning is compared with the state at the start",
         beside="the-highest-install-is-reached",
     ),

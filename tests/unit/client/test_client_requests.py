@@ -30,9 +30,9 @@ from quorum.client.watches import WatchCause
 from quorum.errors import CODES, ProtocolError
 from quorum.wire import replies
 from quorum.wire.jute import STAT
-from quorum.wire.operations import decode_command
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import decode_read
+from tests.support.zookeeper_frames import decode_command
 
 STAT_BYTES = bytes(range(68))
 

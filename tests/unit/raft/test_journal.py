@@ -26,6 +26,7 @@ from quorum.raft.journal.journal import (
     Record,
     Recovered,
 )
+from tests.support.journals import compact
 from tests.support.memory_disk import Cut, MemoryDisk
 
 DIRECTORY = "/data/journal"
@@ -179,7 +180,7 @@ def test_the_outcome_of_an_install_outlives_the_segments_that_decided_it(disk: M
     journal = filled(disk, 30)
     journal.append([Install(29, 2)])
     journal.append(entries(30, 60, term=2))
-    assert journal.compact(30) > 0
+    assert compact(journal, 30) > 0
     found = recovered(disk)
     assert found.first_index <= 30
     assert found.last_index == 60
@@ -205,7 +206,7 @@ def test_an_install_that_a_crash_cut_is_finished_at_the_start(
 
 def test_a_snapshot_that_the_log_holds_or_lies_behind_changes_nothing(disk: MemoryDisk) -> None:
     journal = filled(disk, 60)
-    journal.compact(40)
+    compact(journal, 40)
     first = journal.first_index
     for snapshot in ((60, 1), (45, 1), (first - 1, 1), (first - 2, 1), (3, 1)):
         disk.kill()
@@ -216,7 +217,7 @@ def test_a_snapshot_that_the_log_holds_or_lies_behind_changes_nothing(disk: Memo
 def test_compaction_drops_whole_segments_and_keeps_what_it_must(disk: MemoryDisk) -> None:
     journal = filled(disk, 60)
     before = len(disk.listdir(DIRECTORY))
-    dropped = journal.compact(40)
+    dropped = compact(journal, 40)
     assert dropped == before - len(disk.listdir(DIRECTORY)) > 1
     assert 1 < journal.first_index <= 40
     assert journal.read(40, 60, ALL) == entries(40, 60)
@@ -230,7 +231,7 @@ def test_compaction_drops_whole_segments_and_keeps_what_it_must(disk: MemoryDisk
 
 def test_compaction_never_drops_the_newest_segment(disk: MemoryDisk) -> None:
     journal = filled(disk, 60)
-    journal.compact(10_000)
+    compact(journal, 10_000)
     assert journal.segment_count == 1
     journal.append([entry(61)])
     assert recovered(disk).last_index == 61
@@ -244,7 +245,7 @@ def test_compaction_keeps_the_last_segment_while_a_full_disk_takes_no_new_one(di
         with contextlib.suppress(JournalFullError):
             journal.append([entry(written + 1), HardState(written, 1)])
     assert disk.listdir(DIRECTORY) == [segment_name(1), "durable"]
-    assert journal.compact(journal.last_index) == 0
+    assert compact(journal, journal.last_index) == 0
     disk.capacity_bytes = None
     found = recovered(disk)
     assert (found.first_index, found.last_index, found.hard_state) == (1, written, HardState(written - 1, 1))
@@ -260,14 +261,14 @@ def test_compaction_keeps_what_a_group_that_is_not_durable_takes_back(
         journal.append([staged])
     assert journal.segment_count > 3
     assert journal.takes_back
-    assert journal.compact(keep_from) == 0
+    assert compact(journal, keep_from) == 0
     found = recovered(disk)
     assert (found.first_index, found.last_index) == (1, 40)
     # Once such a group is durable, what it superseded goes.
     journal = opened(disk)
     journal.append([staged])
     assert not journal.takes_back
-    assert journal.compact(keep_from) > 0
+    assert compact(journal, keep_from) > 0
     assert recovered(disk).first_index <= journal.first_index
 
 
@@ -278,7 +279,7 @@ def test_a_superseding_entry_may_reach_below_the_oldest_segment(disk: MemoryDisk
     last = journal.last_index
     journal.append([entry(last - 3, term=2)])
     journal.append(entries(last - 2, last + 20, term=2))
-    assert journal.compact(last - 3) > 0
+    assert compact(journal, last - 3) > 0
     assert journal.first_index == last - 3
     found = recovered(disk)
     assert (found.first_index, found.last_index) == (last - 3, last + 20)
@@ -431,7 +432,7 @@ def test_on_real_files(tmp_path: Path) -> None:
         assert journal.read(1, ALL, ALL) == entries(1, part * 20 + 20)
         journal.close()
     journal, found = Journal.open(disk, directory, SMALL, lambda _line: None)
-    assert journal.compact(50) > 0
+    assert compact(journal, 50) > 0
     assert journal.read(50, 60, ALL) == entries(50, 60)
     journal.close()
     journal.close()

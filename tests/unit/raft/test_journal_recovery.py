@@ -15,6 +15,7 @@ from quorum.raft.journal.format import TRAILER_BYTES, encode_group, encode_recor
 from quorum.raft.journal.journal import Install, Journal, JournalOptions, OriginIncarnation, Record, Recovered
 from quorum.raft.journal.note import NOTE_NAME
 from quorum.raft.journal.recovery import JournalMissingError, scan_journal
+from tests.support.journals import compact
 from tests.support.memory_disk import Cut, MemoryDisk
 
 DIRECTORY = "/data/journal"
@@ -254,7 +255,7 @@ def test_records_without_entries_survive_their_segment() -> None:
     written.journal.append([Install(100, 4)])
     for index in range(101, 120):
         written.journal.append([entry(index, b"x" * 300, term=4)])
-    assert written.journal.compact(115) > 0
+    assert compact(written.journal, 115) > 0
     _, recovered = reopened(written.disk, small)
     assert recovered.hard_state == HardState(4, 2)
     assert recovered.origin_incarnation == 6

@@ -570,7 +570,7 @@ def test_a_hand_over_that_another_won_is_refused(world: World) -> None:
 
 @pytest.mark.parametrize("kind", [TransferError, TransferBusyError])
 def test_a_hand_over_that_cannot_be_is_refused(world: World, kind: type[TransferError]) -> None:
-    world.nodes[1].engine.refusal = kind("unfit_successor", node_id=2, obstacle="it is silent", fit=[3])
+    world.nodes[1].engine.refusal = kind("unfit_successor", node_id=2, obstacle="it is silent", able="3")
     world.ask(3, LeaderRequest(Action.TRANSFER, 2))
     world.settle()
     assert type(world.outcome()) is (ChangeRefusedError if kind is TransferError else ChangeBusyError)

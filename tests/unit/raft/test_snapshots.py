@@ -251,7 +251,7 @@ def test_a_broken_newest_one_falls_back_to_the_one_before_and_is_set_aside() -> 
     found = bench.store.load_newest(load)
     assert found is not None
     assert found[0] == older
-    assert newest.path in bench.lines[0]
+    assert newest.path in str(bench.store.broken[0])
     assert bench.store.newest == older
     assert bench.disk.listdir(DIRECTORY) == [each.path.rpartition("/")[2] for each in (older, newest)]
     bench.store.set_aside()

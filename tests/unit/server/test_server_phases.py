@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from quorum.server.phases import MOVES, Move, Phase
-from quorum.wire.requests import Reconfig, encode_command, encode_connect, encode_reconfig
+from quorum.wire.requests import Reconfig, encode_command, encode_connect
+from tests.support.zookeeper_frames import encode_reconfig
 from tests.unit.server.memory import GREETING, MemoryClient, MemoryNode
 
 WORD = b"dirs"

@@ -15,9 +15,9 @@ from quorum.wire.requests import (
     encode_command,
     encode_connect,
     encode_read,
-    encode_reconfig,
     encode_set_watches,
 )
+from tests.support.zookeeper_frames import encode_reconfig
 from tests.unit.server.memory import GREETING, MemoryClient, MemoryNode
 
 CONTENT = GREETING._replace(read_only=True)

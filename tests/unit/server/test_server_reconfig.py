@@ -23,17 +23,10 @@ from quorum.errors import (
 )
 from quorum.server.auth import IDENTITIES_BYTES_MAX, IDENTITIES_MAX, authenticate
 from quorum.server.requests import HELD_BACK_BYTES_MAX
-from quorum.wire.jute import unpack_stat
 from quorum.wire.protocol import XID_PING, OpCode
 from quorum.wire.replies import REPLY_HEADER_BYTES, decode_data
-from quorum.wire.requests import (
-    PING_FRAME,
-    Reconfig,
-    encode_auth,
-    encode_command,
-    encode_read,
-    encode_reconfig,
-)
+from quorum.wire.requests import PING_FRAME, Reconfig, encode_auth, encode_command, encode_read
+from tests.support.zookeeper_frames import encode_reconfig, unpack_stat
 from tests.unit.server.memory import MemoryClient, MemoryNode, Reply
 
 PASSWORD = b"super:pw"

@@ -131,45 +131,45 @@ def test_bytes_of_the_command_line_are_kept() -> None:
 @pytest.mark.parametrize(
     ("output", "text", "json_text"),
     [
-        (render.Listing("/a", ["b", "a"]), "a\nb", '{"children": ["a", "b"], "path": "/a"}'),
-        (render.Created("/ü"), "/ü", '{"path": "/ü"}'),
-        (render.Deleted("/a", 1), "/a deleted", '{"deleted": 1, "path": "/a"}'),
-        (render.Deleted("/a", 3), "/a deleted, 3 nodes in all", '{"deleted": 3, "path": "/a"}'),
-        (render.ShownSync("/a"), "synced /a", '{"synced": "/a"}'),
+        (render.listing("/a", ["b", "a"]), "a\nb", '{"children": ["a", "b"], "path": "/a"}'),
+        (render.created("/ü"), "/ü", '{"path": "/ü"}'),
+        (render.deleted("/a", 1), "/a deleted", '{"deleted": 1, "path": "/a"}'),
+        (render.deleted("/a", 3), "/a deleted, 3 nodes in all", '{"deleted": 3, "path": "/a"}'),
+        (render.synced("/a"), "synced /a", '{"synced": "/a"}'),
         (
-            render.Watching("/a", None),
+            render.watching("/a", None),
             "watching /a, which does not exist yet",
             '{"stat": null, "watching": "/a"}',
         ),
         (
-            render.Changed(WatchEvent(EventType.NODE_DELETED, "/a", 31), None),
+            render.changed(WatchEvent(EventType.NODE_DELETED, "/a", 31), None),
             "/a deleted (zxid 0x1f)",
             '{"event": "deleted", "path": "/a", "stat": null, "zxid": 31}',
         ),
     ],
 )
 def test_results_as_text_and_as_json(output: render.Output, text: str, json_text: str) -> None:
-    assert render.as_text(output) == text
+    assert output.text == text
     assert render.as_json(output) == json_text
 
 
 def test_data_is_never_lost_silently() -> None:
-    assert '"data_base64": "//4="' in render.as_json(render.ShownContent("/a", b"\xff\xfe", STAT, False))
-    assert render.as_text(render.ShownContent("/a", b"\xff", STAT, False)) == "\\xff"
-    assert '"data": null' in render.as_json(render.ShownContent("/a", None, STAT, False))
-    assert '"data": ""' in render.as_json(render.ShownContent("/a", b"", STAT, False))
+    assert '"data_base64": "//4="' in render.as_json(render.content("/a", b"\xff\xfe", STAT, with_stat=False))
+    assert render.content("/a", b"\xff", STAT, with_stat=False).text == "\\xff"
+    assert '"data": null' in render.as_json(render.content("/a", None, STAT, with_stat=False))
+    assert '"data": ""' in render.as_json(render.content("/a", b"", STAT, with_stat=False))
 
 
 def test_json_holds_nothing_that_acts_on_a_terminal() -> None:
     names = ["\x1b[2J", "\x7f\x9b", "\u202e\u2028", "\U000e0001", "ü😀"]
-    text = render.as_json(render.Listing("/a", names))
+    text = render.as_json(render.listing("/a", names))
     assert text.isprintable()
     assert "ü😀" in text
     assert json.loads(text)["children"] == sorted(names)
 
 
 def test_a_stat_is_shown_line_by_line_whatever_its_times() -> None:
-    lines = render.as_text(render.Described("/a", STAT)).splitlines()
+    lines = render.described("/a", STAT).text.splitlines()
     assert "version         4" in lines
     assert "ephemeral owner 0x1f" in lines
     assert "ctime           1970-01-01 00:00:00.000 UTC" in lines

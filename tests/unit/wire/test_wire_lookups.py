@@ -18,9 +18,9 @@ from quorum.wire.lookups import (
     encode_watch_request,
     encode_who_am_i,
 )
-from quorum.wire.operations import decode_command
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import SetWatches, decode_set_watches2, encode_command, encode_set_watches2
+from tests.support.zookeeper_frames import decode_command
 
 HEAD_BYTES = 12
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from quorum.wire import lookups, replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
-from quorum.wire.operations import OPERATIONS, Treatment, decode_command
+from quorum.wire.operations import OPERATIONS, Treatment
 from tests.conformance.differential import wire as independent
 from tests.conformance.differential.wire import Op, Request
 from tests.fuzz.decoders import DECODERS, DecoderTarget, outcome
 from tests.fuzz.samples import SAMPLES, body_of
+from tests.support.zookeeper_frames import decode_command
 
 HEAD_BYTES = 12
 XID = 7

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorum.wire.errors import WireError
-from quorum.wire.jute import Stat, unpack_stat
+from quorum.wire.jute import Stat
 from quorum.wire.protocol import SYNC_CONNECTED, EventType
 from quorum.wire.replies import (
     REFUSED_SESSION,
@@ -39,6 +39,7 @@ from quorum.wire.replies import (
     encode_stat,
     encode_watch_event,
 )
+from tests.support.zookeeper_frames import unpack_stat
 
 PACKED = struct.pack(">qqqqiiiqiiq", 1, 2, 1_700_000_000_000, 1_700_000_000_001, 6, 7, 8, 9, 10, 11, 3)
 STAT = Stat(

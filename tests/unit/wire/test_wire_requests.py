@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorum.wire.errors import WireError
-from quorum.wire.operations import OPERATIONS, Treatment, decode_command
+from quorum.wire.operations import OPERATIONS, Treatment
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import (
     OPEN_ACL,
@@ -27,9 +27,9 @@ from quorum.wire.requests import (
     encode_command,
     encode_connect,
     encode_read,
-    encode_reconfig,
     encode_set_watches,
 )
+from tests.support.zookeeper_frames import decode_command, encode_reconfig
 
 HEAD_BYTES = 12
 
