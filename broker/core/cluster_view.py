@@ -116,13 +116,16 @@ class ClusterView:
         #: {topic: partitions}
         self.topics: dict[str, TopicView] = {}
         self._names: dict[Hashable, str] = {}
+        #: {topic: {version of Metadata: its row as it is written}}. A row depends on its topic and on which
+        #: brokers live; what either changes is replaced, so that a row that is still being written is lost.
+        self.rows: dict[str, dict[int, bytes]] = {}
 
     def apply(self, request: UpdateMetadata) -> None:
         """Take a request over that has passed its fences."""
         self.received = True
         self.changes += 1
         self.controller_id = request.controller_id
-        self.brokers = {
+        brokers = {
             broker.id: BrokerEndpoints(
                 broker.id,
                 broker.rack,
@@ -130,6 +133,9 @@ class ClusterView:
             )
             for broker in request.live_brokers
         }
+        if brokers.keys() != self.brokers.keys():
+            self.rows = {}
+        self.brokers = brokers
         for topic in request.topic_states:
             self._apply_topic(topic)
 
@@ -149,6 +155,7 @@ class ClusterView:
 
     def _apply_topic(self, topic: _Topic) -> None:
         name = topic.topic_name
+        self.rows.pop(name, None)
         view = self.topics.get(name)
         if view is None or view.topic_id != topic.topic_id:
             # The same name with another id is another topic: nothing of the old one is kept.

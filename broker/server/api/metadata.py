@@ -9,19 +9,21 @@ Source: KIP-4, KIP-516; KafkaApis.handleTopicMetadataRequest (3.9).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from broker.core.cluster_view import NO_LEADER, ClusterView, PartitionView, TopicView
+from broker.core.cluster_view import NO_LEADER, ClusterView, PartitionView
 from broker.server.api.partitions import client_endpoints, why_no_topic
 from broker.server.auto_topics import create_missing_topics
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
-from broker.wire.codec import Values
+from broker.wire.codec import KeptRow, Values
 from controller.wire.codes import ErrorCode
 
 #: Name and id of a topic that is asked for, as far as they are known.
 _Wanted = tuple[str | None, uuid.UUID | None]
+#: Versions in which a topic's row is kept; clients of one cluster speak few.
+ROW_VERSIONS_MAX: Final = 4
 #: endpoint_type of DescribeCluster.
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
@@ -65,18 +67,22 @@ def _wanted(view: ClusterView, call: Call) -> list[_Wanted] | None:
 def _answer(
     services: BrokerServices, call: Call, wanted: list[_Wanted] | None, refused: Mapping[str, ErrorCode]
 ) -> Values:
-    view = services.view
+    view, version = services.view, call.request.api_version
     # The rows are made while they are written, but with the brokers of now: a leader must be among them.
-    brokers = view.brokers
+    brokers, rows = view.brokers, view.rows
+    topics: Iterator[Values | KeptRow | bytes]
     if wanted is None:
-        topics = (_topic(brokers, name, topic) for name, topic in list(view.topics.items()))
+        names = list(view.topics)
+        topics = (_topic(view, brokers, rows, name, version) for name in names if name in view.topics)
     else:
         # Before version 12 a name cannot be null.
-        unnamed = None if call.request.api_version >= 12 else ""
+        unnamed = None if version >= 12 else ""
         topics = (
-            _wanted_topic(view, brokers, name, refused)
-            if name is not None
-            else no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
+            no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
+            if name is None
+            else _topic(view, brokers, rows, name, version)
+            if name in view.topics
+            else no_topic(name, None, refused[name] if name in refused else why_no_topic(view, name)[0])
             for name, found in wanted
         )
     return {
@@ -87,29 +93,31 @@ def _answer(
     }
 
 
-def _wanted_topic(
-    view: ClusterView, brokers: Collection[int], name: str, refused: Mapping[str, ErrorCode]
-) -> Values:
-    topic = view.topics.get(name)
-    if topic is not None:
-        return _topic(brokers, name, topic)
-    return no_topic(name, None, refused[name] if name in refused else why_no_topic(view, name)[0])
-
-
 def no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCode) -> Values:
     """Return the row of a topic that there is not."""
     return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
 
 
-def _topic(brokers: Collection[int], name: str, topic: TopicView) -> Values:
-    return {
+def _topic(
+    view: ClusterView, brokers: Collection[int], rows: dict[str, dict[int, bytes]], name: str, version: int
+) -> KeptRow | bytes:
+    """Return the row of a topic that there is; with the brokers and the kept rows of one moment."""
+    kept = rows.setdefault(name, {})
+    if version in kept:
+        return kept[version]
+    if len(kept) >= ROW_VERSIONS_MAX:
+        kept.clear()
+    topic = view.topics[name]
+    partitions = [
+        partition_row(brokers, index, partition) for index, partition in sorted(topic.partitions.items())
+    ]
+    values = {
         "error_code": ErrorCode.NONE,
         "name": name,
         "topic_id": topic.topic_id,
-        "partitions": [
-            partition_row(brokers, index, partition) for index, partition in sorted(topic.partitions.items())
-        ],
+        "partitions": partitions,
     }
+    return KeptRow(values, kept)
 
 
 def partition_row(brokers: Collection[int], index: int, partition: PartitionView) -> Values:
