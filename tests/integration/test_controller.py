@@ -558,8 +558,7 @@ async def test_the_emptied_broker_that_starts_first_leads_nothing(cluster: Contr
     # The controller is killed, too: what it judged stands in the quorum.
     await one.die()
     await one.live(candidate=True)
-    await until(lambda: KEY in one.metadata)
-    assert one.leader_of(KEY) == -1
+    await until(lambda: KEY in one.metadata and one.leader_of(KEY) == -1)
     await two.live()
     await until(lambda: one.leader_of(KEY) == 2)
     assert one.states[KEY].isr == (2,)
