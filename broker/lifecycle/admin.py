@@ -193,11 +193,16 @@ def _controller_metrics(controller: Controller | None, partitions_max: int) -> I
     disks = "brokers that came with another disk, and lost their places in every ISR"
     requests = "control requests sent, or entries written to queues of brokers"
     unclean = "leaders from outside the ISR: records may be lost"
+    rounds = "rounds of decisions taken again, because what they read had changed"
+    stale = "requests that brokers refused: they were for an earlier life of theirs"
     for name, documentation, value in (
         ("unclean_elections", unclean, counters.unclean_elections),
         ("leaders_rebalanced", "leaderships that went back by themselves", counters.leaders_rebalanced),
         ("requests", requests, counters.requests_sent),
+        ("requests_repeated", "requests sent again for want of an answer", counters.requests_repeated),
+        ("stale_generations", stale, counters.stale_generations),
         ("disks_replaced", disks, counters.disks_replaced),
+        ("rounds_repeated", rounds, counters.rounds_repeated),
     ):
         yield CounterMetricFamily(f"quorate_controller_{name}", documentation, value=value)
     if not active:

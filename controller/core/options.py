@@ -44,9 +44,8 @@ class ControllerOptions:
 
 @dataclass(slots=True)
 class Counters:
-    """How often things happened since the process started."""
+    """How often things happened since the broker's session began."""
 
-    resignations: int = 0
     #: Rounds after which partitions had to be decided again, because their state had changed meanwhile.
     rounds_repeated: int = 0
     #: Elections that may have lost records.

@@ -166,7 +166,7 @@ class Controller:
             )
             return Senders(share)
 
-        return Shell(self._client, elected, machine, self._counters, make_senders)
+        return Shell(self._client, elected, machine, make_senders)
 
     async def _connect(self, broker_id: int, broker: LiveBroker) -> BrokerConnection:
         address = self._dial.get(broker_id)

@@ -18,7 +18,6 @@ from typing import Any, Final
 from controller.core import effects, inputs
 from controller.core.machine import ControllerMachine
 from controller.core.membership import Standing
-from controller.core.options import Counters
 from controller.core.outcomes import Outcome, RequestFailed
 from controller.core.passes import WATCHED
 from controller.runtime import carrying
@@ -65,7 +64,6 @@ class Shell:
         client: Client,
         elected: inputs.Elected,
         machine: ControllerMachine,
-        counters: Counters,
         make_senders: Callable[[Callable[[inputs.Input], None], Callable[[BaseException], None]], Senders],
     ) -> None:
         """Take office; run() works.
@@ -74,13 +72,11 @@ class Shell:
             client: its session holds the office.
             elected: whose term it is.
             machine: made for it.
-            counters: of terms that ended.
             make_senders: makes what carries control requests, from what takes their inputs and failures.
         """
         self.machine = machine
         self._client = client
         self._elected = elected
-        self._counters = counters
         self._senders = make_senders(self.put, self._fail)
         self._inputs: deque[inputs.Input] = deque([elected])
         self._wake = asyncio.Event()
@@ -282,7 +278,6 @@ class Shell:
     async def _leave(self) -> None:
         """Stop everything; nothing of this term acts any more."""
         self._resign = self._resign or effects.Resign("the term is over")
-        self._counters.resignations += 1
         self._client.remove_listener(self._on_client_state)
         self._plan_tick(None)
         self._tell_waiters()

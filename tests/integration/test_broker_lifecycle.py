@@ -243,6 +243,8 @@ async def test_the_http_port_shows_the_broker_and_its_controller(cluster: Embedd
         lambda: urllib.request.urlopen(f"{cluster.admin_urls[0]}/metrics", timeout=WAIT_S).read().decode()
     )
     assert 'quorate_broker_partitions{role="led"} 1.0' in metrics
+    for name in ("requests_repeated", "rounds_repeated", "stale_generations"):
+        assert f"quorate_controller_{name}_total 0.0" in metrics
 
 
 async def test_a_session_that_is_over_is_followed_by_another_generation(cluster: EmbeddedBrokers) -> None:

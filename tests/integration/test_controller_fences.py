@@ -146,7 +146,6 @@ async def test_a_controller_paused_between_reading_and_writing_wakes_up_to_nothi
     assert one.controller is not None
     await until(lambda: one.controller is not None and one.controller.status().controller_id == 2)
     assert len([each for each in three.requests if epoch_in(each) == 1]) == requests
-    assert one.controller.status().counters.resignations == 1
     await until_read(lambda: epoch_on_record(two), lambda epoch: epoch == 2)
 
 
@@ -159,7 +158,7 @@ def epoch_in(request: ControlRequest) -> int:
 async def test_a_broker_that_knows_a_later_controller_makes_this_one_resign(
     cluster: ControlledCluster,
 ) -> None:
-    one, two = await cluster.start(2)
+    _, two = await cluster.start(2)
     await cluster.create({0: (2, 1)})
     refused: list[ControlRequest] = []
 
@@ -175,8 +174,6 @@ async def test_a_broker_that_knows_a_later_controller_makes_this_one_resign(
     await until(lambda: cluster.active.controller_epoch == 2)
     await until(lambda: two.metadata[KEY].isr == (2,))
     assert len(refused) == 1
-    assert one.controller is not None
-    assert one.controller.status().counters.resignations == 1
 
 
 async def test_what_clients_asked_of_a_deposed_controller_is_answered(
@@ -231,7 +228,7 @@ async def test_a_touched_controller_node_leads_to_a_new_election(
     await until(lambda: cluster.active.controller_epoch == 2)
     assert await epoch_on_record(two) == 2
     await until(lambda: two.controller_epoch == 2)
-    await until(lambda: former.status().counters.resignations == 1)
+    await until(lambda: former.controller_epoch != 1)
     assert one.controller is former
 
 

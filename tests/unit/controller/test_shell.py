@@ -9,7 +9,6 @@ from typing import cast
 from controller.core.effects import Effect, Resign
 from controller.core.inputs import Ended, Input, PathsChanged, Reconnected
 from controller.core.machine import ControllerMachine
-from controller.core.options import Counters
 from controller.runtime.senders import Senders, TermShare
 from controller.runtime.shell import Shell
 from quorum.client import Client, ClientState, EventType, WatchEvent
@@ -62,7 +61,6 @@ def test_events_in_a_row_are_one_input_and_overtake_no_other() -> None:
             cast("Client", client),
             ELECTED,
             cast("ControllerMachine", machine),
-            Counters(),
             lambda _put, _fail: Senders(cast("TermShare", None)),
         )
         running = asyncio.create_task(shell.run())
