@@ -171,8 +171,8 @@ class Serving:
             sessions.end_of(request.session_id, owner)
         if request.session_epoch == INITIAL_EPOCH:
             sessions.end_of(request.session_id, owner)
-            counts["fetch sessions"] += 1
             session = sessions.begin(owner, now_ms, size=len(request.named), by_id=True)
+            counts["fetch sessions"] += session is not None
         else:
             found = sessions.take(request.session_id, request.session_epoch, owner, now_ms, by_id=True)
             if isinstance(found, ErrorCode):
