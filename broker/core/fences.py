@@ -85,6 +85,16 @@ def is_position_of_epoch(current_leader_epoch: int, leader_epoch: LeaderEpoch) -
     return current_leader_epoch == leader_epoch
 
 
+def is_next_of_session(session_epoch: int, expected: int) -> bool:
+    """Whether a request follows the last one of its fetch session: none was lost, and none comes twice.
+
+    Args:
+        session_epoch: of the request.
+        expected: one more than that of the request before.
+    """
+    return session_epoch == expected
+
+
 def has_diverged(end: tuple[int, int], last_fetched_epoch: int, fetch_offset: int) -> bool:
     """Whether a reader of last_fetched_epoch up to fetch_offset holds records that the leader does not.
 

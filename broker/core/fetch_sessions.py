@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
+from broker.core import fences
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
@@ -252,7 +253,7 @@ class FetchSessions(Generic[P]):
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        if epoch != session.epoch:
+        if not fences.is_next_of_session(epoch, session.epoch):
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if by_id is not session.by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR

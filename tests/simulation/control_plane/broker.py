@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from broker.core import fences
 from broker.core.cluster_view import ClusterView
@@ -29,14 +28,12 @@ from broker.core.replica_inputs import (
 from broker.groups.coordinator import Coordinator, coordinator_of
 from broker.lifecycle.registration import broker_record
 from broker.lifecycle.state_queue import StateQueue
-from broker.replication.outcomes import FetchPosition
 from controller.election.published import Published, read_published
 from controller.election.store import (
     compare_and_set_state,
     read_partition_states,
     register_broker,
 )
-from controller.wire.codes import ErrorCode
 from quorum.client import BadVersionError, ClientError, ClientState, ConnectionLossError, NoNodeError
 from quorum.config.address import Address
 from quorum.errors import QuorateError
@@ -52,7 +49,8 @@ from tests.simulation.control_plane.hosting import TRUST, HostedController
 from tests.simulation.control_plane.log import Disk, SimLog
 from tests.simulation.control_plane.members import OPTIONS as GROUP_OPTIONS
 from tests.simulation.control_plane.process import Process
-from tests.simulation.control_plane.replica import Outcome, SimReplica
+from tests.simulation.control_plane.replica import SimReplica
+from tests.simulation.control_plane.serving import Serving
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.world import World
@@ -61,14 +59,6 @@ SESSION_TIMEOUT_MS = 1500
 LAG_MAX_MS = 1500
 CHECKPOINT_MS = 700
 RETRY_PAUSE_MS = 100
-
-
-class WaitingFetch(NamedTuple):
-    """A follower's fetch that waits for news."""
-
-    follower: int
-    positions: Mapping[PartitionKey, FetchPosition]
-    answer: Callable[[dict[PartitionKey, Outcome]], object]
 
 
 class SimBroker:
@@ -97,7 +87,7 @@ class SimBroker:
         self.coordinator: Coordinator | None = None
         self.replicas: dict[PartitionKey, SimReplica] = {}
         self._fetchers = Fetchers(self)
-        self._waiting: list[WaitingFetch] = []
+        self.serving = Serving(self)
         self._lost = asyncio.Event()
 
     @property
@@ -268,50 +258,6 @@ class SimBroker:
         """There may be something to fetch from a leader."""
         self._fetchers.wake(leader)
 
-    def take_fetch(
-        self,
-        follower: int,
-        generation: int,
-        positions: Mapping[PartitionKey, FetchPosition],
-        wait_ms: float,
-        answer: Callable[[dict[PartitionKey, Outcome]], object],
-    ) -> None:
-        """Answer a follower's fetch, now or when there is news."""
-        outcomes: dict[PartitionKey, Outcome] = {}
-        for key, position in positions.items():
-            replica = self.replicas.get(key)
-            if replica is None:
-                outcomes[key] = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            else:
-                outcomes[key] = replica.follower_fetched(follower, generation, position)
-        if wait_ms <= 0 or any(_is_news(each) for each in outcomes.values()):
-            answer(outcomes)
-            return
-        waiting = WaitingFetch(follower, positions, answer)
-        self._waiting.append(waiting)
-        self.process.post(wait_ms, self._end_fetch, waiting)
-
-    def _end_fetch(self, waiting: WaitingFetch) -> None:
-        if waiting not in self._waiting:
-            return
-        self._waiting.remove(waiting)
-        outcomes = {}
-        for key, position in waiting.positions.items():
-            replica = self.replicas.get(key)
-            missing = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            outcomes[key] = missing if replica is None else replica.look_again(waiting.follower, position)
-        waiting.answer(outcomes)
-
-    def wake_fetches(self, key: PartitionKey) -> None:
-        """Let fetches that wait read a partition again."""
-        for waiting in [each for each in self._waiting if key in each.positions]:
-            self.process.post(0, self._end_fetch, waiting)
-
-    def end_fetches(self, followers: Iterable[int]) -> None:
-        """Answer the fetches of these followers that wait."""
-        for waiting in [each for each in self._waiting if each.follower in followers]:
-            self.process.post(0, self._end_fetch, waiting)
-
     # -- ISRs ------------------------------------------------------------------------------------------------
 
     def write_isr(self, replica: SimReplica, number: int, proposal: ProposeIsr) -> None:
@@ -325,6 +271,8 @@ class SimBroker:
     def _isr_outcome(self, replica: SimReplica, outcome: IsrWritten | IsrRefused | IsrFound) -> None:
         if not replica.is_closed:
             replica.step(outcome)
+            # A follower's session may have settled while it was a member.
+            replica.wake_fetches(of_followers=False)
 
     async def _carry(self, client: SimClient, replica: SimReplica, number: int, proposal: ProposeIsr) -> None:
         while replica.machine.awaits_write(number) and not replica.is_closed and self.client is client:
@@ -382,11 +330,3 @@ class SimBroker:
         """Let a replica go, as when damage is found."""
         if (replica := self.replicas.get(key)) is not None:
             replica.step(StopReplica())
-
-
-def _is_news(outcome: Outcome) -> bool:
-    return (
-        outcome.error_code is not ErrorCode.NONE
-        or bool(outcome.records)
-        or outcome.diverging_epoch is not None
-    )

@@ -53,6 +53,7 @@ FENCES: dict[str, tuple[Off, ...]] = {
     "high watermark of consumers": (Off(of_broker, "visible_end", lambda *_known: 2**31),),
     "leading by a decision of this generation": (Off(of_broker, "is_decided_in", _always),),
     "unseen bounces": (Off(of_controller, "bounced_unseen", _never),),
+    "fetch session epoch": (Off(of_broker, "is_next_of_session", _always),),
     "topic id": (Off(of_broker, "is_of_another_topic", _never),),
     "incarnation": (Off(of_controller, "is_other_disk", _never),),
     "no request before its multi is acknowledged": (Off(of_controller, "is_acknowledged", _always),),

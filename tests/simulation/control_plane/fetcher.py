@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from broker.core.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 from broker.replication.outcomes import FetchPosition
 from quorum.metadata.paths import PartitionKey
-from tests.simulation.control_plane.replica import Outcome
+from tests.simulation.control_plane.replica import SimReplica
+from tests.simulation.control_plane.serving import FetchAnswer, FetchRequest
 from tests.simulation.scheduler import Handle
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 WAIT_MS = (10, 320)
 TIMEOUT_MS = 400.0
+AGAIN_MS = (20.0, 600.0)
 
 
 class _Fetcher:
@@ -31,6 +34,24 @@ class _Fetcher:
         self.wait_ms = float(WAIT_MS[0])
         self.begun_ms = 0.0
         self.wake: Handle | None = None
+        self.session_id = NO_SESSION
+        self.session_epoch = INITIAL_EPOCH
+        #: what the leader's session asks for
+        self.asked: dict[PartitionKey, tuple[SimReplica, FetchPosition]] = {}
+
+    def begin_session(self) -> None:
+        """Name all partitions with the next request."""
+        self.session_epoch = INITIAL_EPOCH
+        self.asked = {}
+
+    def changes(
+        self, wanted: dict[PartitionKey, tuple[SimReplica, FetchPosition]]
+    ) -> tuple[dict[PartitionKey, FetchPosition], list[PartitionKey]]:
+        """Return what the next request names, and what its session shall forget."""
+        named = {key: each[1] for key, each in wanted.items() if self.asked.get(key) != each}
+        forgotten = [key for key in self.asked if key not in wanted]
+        self.asked = wanted
+        return named, forgotten
 
 
 class Fetchers:
@@ -39,6 +60,7 @@ class Fetchers:
     def __init__(self, broker: SimBroker) -> None:
         self._broker = broker
         self._fetchers: dict[int, _Fetcher] = {}
+        self._rng = broker.world.scheduler.rng("fetch sessions")
 
     def wake(self, leader: int) -> None:
         """Look whether there is something to ask."""
@@ -57,39 +79,45 @@ class Fetchers:
         ]
         if not followed or fetcher.under_way is not None:
             return
-        positions: dict[PartitionKey, FetchPosition] = {}
-        for replica in followed:
-            if replica.followed is not None and replica.not_before_ms <= now_ms:
-                positions[replica.key] = replica.position(replica.followed[1])
-        if not positions:
+        wanted = {
+            replica.key: (replica, replica.position(replica.followed[1]))
+            for replica in followed
+            if replica.followed is not None and replica.not_before_ms <= now_ms
+        }
+        if not wanted:
+            fetcher.begin_session()
             soonest_ms = min(replica.not_before_ms for replica in followed)
             fetcher.wake = broker.process.post(max(1.0, soonest_ms - now_ms), self._ask, leader, fetcher)
             return
         fetcher.requests += 1
         number = fetcher.under_way = fetcher.requests
         fetcher.begun_ms = now_ms
-        generation, here, wait_ms = broker.generation, broker.broker_id, fetcher.wait_ms
+        here, wait_ms = broker.broker_id, fetcher.wait_ms
+        named, forgotten = fetcher.changes(wanted)
+        session = (fetcher.session_id, fetcher.session_epoch)
+        request = FetchRequest(here, broker.generation, *session, named, forgotten, wait_ms)
 
-        def take(outcomes: dict[PartitionKey, Outcome]) -> None:
-            broker.process.post(0, self._answered, leader, fetcher, number, positions, outcomes)
+        def take(answer: FetchAnswer) -> None:
+            broker.process.post(0, self._answered, leader, fetcher, number, wanted, answer)
 
         def arrive() -> None:
             other = world.brokers.get(leader)
             if other is not None:
-                other.take_fetch(
-                    here,
-                    generation,
-                    positions,
-                    wait_ms,
-                    lambda outcomes: world.network.send(leader, here, lambda: take(outcomes)),
+                other.serving.take(
+                    request, lambda answer: world.network.send(leader, here, lambda: take(answer))
                 )
 
         world.network.send(here, leader, arrive)
+        if fetcher.session_epoch and named and self._rng.random() < 3 * world.network.weather.twice_chance:
+            # It comes again when the session has gone on.
+            broker.process.post(self._rng.uniform(*AGAIN_MS), world.network.send, here, leader, arrive)
         broker.process.post(TIMEOUT_MS + wait_ms, self._give_up, leader, fetcher, number)
 
     def _give_up(self, leader: int, fetcher: _Fetcher, number: int) -> None:
         if fetcher.under_way == number:
+            # As when a connection is lost: nobody knows what the leader has seen.
             fetcher.under_way = None
+            fetcher.begin_session()
             self._ask(leader, fetcher)
 
     def _answered(
@@ -97,18 +125,29 @@ class Fetchers:
         leader: int,
         fetcher: _Fetcher,
         number: int,
-        positions: Mapping[PartitionKey, FetchPosition],
-        outcomes: Mapping[PartitionKey, Outcome],
+        asked: Mapping[PartitionKey, tuple[SimReplica, FetchPosition]],
+        answer: FetchAnswer,
     ) -> None:
-        for key, outcome in outcomes.items():
+        for key, outcome in answer.outcomes.items():
+            if key not in asked or (outcome.records and outcome.offset != asked[key][1].offset):
+                here, found = self._broker.broker_id, f"{key.topic}-{key.partition} from {outcome.offset}"
+                self._broker.world.invariants.fail(
+                    f"I26: broker {leader} sends broker {here} what it did not ask for: {found}"
+                )
+            _, position = asked[key]
             replica = self._broker.replicas.get(key)
             # Over a connection no answer comes twice, or after it was given up. The machine may see it all
             # the same, unless it would cut a log that has come to the same end by other records since.
             is_taken = fetcher.under_way == number or outcome.diverging_epoch is None
-            if is_taken and replica is not None and replica.log.topic_id == positions[key].topic_id:
-                replica.answered(positions[key], outcome)
+            if is_taken and replica is not None and replica.log.topic_id == position.topic_id:
+                replica.answered(position, outcome)
         if fetcher.under_way == number:
             is_early = self._broker.world.now_ms - fetcher.begun_ms < fetcher.wait_ms
             fetcher.wait_ms = WAIT_MS[0] if is_early else min(2 * fetcher.wait_ms, WAIT_MS[1])
             fetcher.under_way = None
+            fetcher.session_id = answer.session_id
+            if answer.session_id == NO_SESSION:
+                fetcher.begin_session()
+            else:
+                fetcher.session_epoch += 1
             self.wake(leader)

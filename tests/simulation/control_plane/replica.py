@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker.core import reading
 from broker.core import replica_effects as effects
 from broker.core import replica_inputs as inputs
+from broker.core.fetch_sessions import FetchSession
 from broker.core.replica import ReplicaMachine
 from broker.replication.outcomes import FetchPosition
 from broker.replication.recording import RecordedReplicaMachine
@@ -21,6 +22,7 @@ from tests.simulation.control_plane.log import Record, SimLog
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.broker import SimBroker
+    from tests.simulation.control_plane.serving import SimFetch
 
 BACKOFF_MS = (20, 200)
 #: records of one answer
@@ -35,6 +37,9 @@ class Outcome(NamedTuple):
     log_start_offset: int = -1
     records: tuple[Record, ...] = ()
     diverging_epoch: tuple[int, int] | None = None
+    preferred_read_replica: int = -1
+    #: from where the records were read
+    offset: int = -1
 
 
 class SimReplica:
@@ -53,6 +58,8 @@ class SimReplica:
         )
         #: [(end of the record, what takes the answer)] of produces with acks=all
         self.produces: list[tuple[int, Callable[[ErrorCode], object]]] = []
+        #: sessions and fetches that read it; a dict, for its order
+        self.fetches: dict[FetchSession[FetchPosition] | SimFetch, None] = {}
         #: whom it follows; None: nobody
         self.followed: tuple[int, int] | None = None
         self.not_before_ms = 0.0
@@ -83,10 +90,10 @@ class SimReplica:
         match effect:
             case effects.AnswerProduces(up_to, error_code):
                 self._answer_produces(up_to, error_code)
-            case effects.WakeFetches(of_followers=True):
-                broker.wake_fetches(self.key)
+            case effects.WakeFetches(of_followers):
+                self.wake_fetches(of_followers=of_followers)
             case effects.WakeBrokers(broker_ids):
-                broker.end_fetches(broker_ids)
+                broker.serving.end_fetches(broker_ids)
             case effects.WriteIsr(number, proposal):
                 broker.write_isr(self, number, proposal)
             case effects.Follow(leader, leader_epoch):
@@ -123,6 +130,14 @@ class SimReplica:
                 answer(error_code)
             else:
                 self.produces.append((end, answer))
+
+    def wake_fetches(self, *, of_followers: bool) -> None:
+        """Let followers' fetches read it again; those that need not look at it with their next one."""
+        for fetch in list(self.fetches):
+            if of_followers:
+                fetch.wake(self.key)
+            else:
+                fetch.mark(self.key)
 
     # -- the leader ------------------------------------------------------------------------------------------
 
@@ -166,7 +181,7 @@ class SimReplica:
                 return Outcome(ErrorCode.NONE, high_watermark, 0, diverging_epoch=diverging)
             case effects.ReadUpTo(end):
                 records = tuple(self.log.records[offset : min(end, offset + FETCH_RECORDS_MAX)])
-                return Outcome(ErrorCode.NONE, high_watermark, 0, records)
+                return Outcome(ErrorCode.NONE, high_watermark, 0, records, offset=offset)
             case _:
                 raise AssertionError(f"{answer} is no answer to a fetch")
 

@@ -26,9 +26,12 @@ class Variations:
             self.by_queue = frozenset(rng.sample(broker_ids, rng.randint(1, len(broker_ids))))
         #: whether an operator writes its requests into znodes, too
         self.by_znode = rng.random() < BY_ZNODE_CHANCE
+        #: fetch sessions of a broker: whoever has none names all that it wants each time
+        self.session_slots = rng.choice([0, 0, 1, 1000])
 
     def __str__(self) -> str:
         """Name what is not as usual."""
         names = [f"channel=queue {sorted(self.by_queue)}"] if self.by_queue else []
         names += ["requests by znode"] if self.by_znode else []
+        names += [f"fetch sessions {self.session_slots}"] if self.session_slots else []
         return ", ".join(names) or "none"
