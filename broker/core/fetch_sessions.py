@@ -300,7 +300,10 @@ class FetchSessions(Generic[P]):
         """End a session."""
         if self._sessions.pop(session.session_id, None) is session:
             session.end()
-            self._on_end(session, session.partitions)
+            # A fetch that reads the disk meanwhile finds that nothing is its session's any more.
+            partitions, session.partitions = session.partitions, {}
+            session.due.clear()
+            self._on_end(session, partitions)
 
     def forget(self, session: FetchSession[P], keys: Collection[PartitionKey]) -> None:
         """Take partitions out of a session."""

@@ -172,6 +172,16 @@ def test_a_busy_partition_is_read_last() -> None:
     assert list(session.positions()) == [KEYS[1], KEYS[0], KEYS[2]]
 
 
+def test_a_session_that_ends_during_a_read_holds_nothing() -> None:
+    world = World()
+    session = world.sessions.begin(CONSUMER, 0, size=1, by_id=True)
+    assert session is not None
+    session.name({KEYS[0]: Position(0)})
+    world.sessions.end(session)
+    session.looked(KEYS[0], Outcome(records=b"records"), is_settled=False)
+    assert (len(session), session.positions(), world.left) == (0, {}, [KEYS[0]])
+
+
 def test_an_unused_session_goes_after_two_minutes() -> None:
     world = World()
     first = world.begin()
