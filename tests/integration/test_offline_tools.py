@@ -560,7 +560,7 @@ def test_a_snapshot_with_more_behind_it_or_under_another_name_is_found(tool: Too
     older, newest = written.snapshots()
     content = older.read_bytes()
     older.write_bytes(content + b"more")
-    assert "behind the footer" in tool("snapshot", "inspect", older).err
+    assert "after the footer" in tool("snapshot", "inspect", older).err
     newest.write_bytes(content)
     assert "it is the snapshot of entry" in tool("snapshot", "inspect", newest).err
 
