@@ -303,7 +303,7 @@ def test_detached_it_returns_when_ready_and_down_stops_it(tmp_path: Path, ports:
         nodes = supervisor.children()
         stopped = run("down", "--data-dir", str(data_dir))
     assert stopped.returncode == 0, stopped.stderr
-    assert [process for process in [supervisor, *nodes] if lives(process)] == []
+    eventually(lambda: not any(map(lives, [supervisor, *nodes])), DEADLINE_S, "all have ended")
     assert run("down", "--data-dir", str(data_dir)).returncode == 0
 
 
@@ -479,7 +479,8 @@ def test_brokers_run_beside_nodes_are_restarted_resumed_and_stopped(
         supervisor.kill()
     finally:
         assert run("down", "--data-dir", str(data_dir)).returncode == 0
-    assert [process for process in processes if lives(process)] == []
+    # Each has given its directory up, which is what `down` waits for, and may still be on its way out.
+    eventually(lambda: not any(map(lives, processes)), DEADLINE_S, "all have ended")
 
 
 def test_where_the_extra_is_not_installed_the_nodes_run_alone(tmp_path: Path, ports: Ports) -> None:
