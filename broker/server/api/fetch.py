@@ -140,10 +140,12 @@ def _session(
     found.unknown.update(named.unknown)
     for topic in request.forgotten_topics_data:
         name = services.view.topic_name(topic.topic_id) if by_id else topic.topic
-        if name is None:
-            # It is deleted, or has never been known.
+        if by_id:
+            # It was not known when it was named; by now it may be.
             for number in topic.partitions:
                 found.unknown.pop((topic.topic_id, number), None)
+        if name is None:
+            # It is deleted, or has never been known.
             gone = {key for key, each in found.partitions.items() if each.topic_id == topic.topic_id}
             sessions.forget(found, [key for key in gone if key.partition in topic.partitions])
         else:

@@ -285,6 +285,16 @@ async def test_a_session_ends_with_its_last_partition(parts: MemoryParts) -> Non
     assert (ended.error_code, ended.session_id, len(parts.replicas.sessions)) == (ErrorCode.NONE, 0, 0)
 
 
+async def test_a_forgotten_id_that_is_known_by_now_is_not_answered(parts: MemoryParts) -> None:
+    named = fetch_values("new", session_id=0, session_epoch=0)
+    opened = await ask(parts, ApiKey.FETCH, 13, named)
+    parts.view.apply(update_metadata({"new": [partition_state(0)]}))
+    forgotten = ({"topic_id": topic_id("new"), "topic": "new", "partitions": (0,)},)
+    asked = fetch_values(session_id=opened.session_id, session_epoch=1, forgotten_topics_data=forgotten)
+    found = await ask(parts, ApiKey.FETCH, 13, asked)
+    assert [each.topic_id for each in found.responses] == [topic_id("t")]
+
+
 async def test_a_session_by_ids_is_not_used_by_names(parts: MemoryParts) -> None:
     opened = await ask(parts, ApiKey.FETCH, 13, fetch_values(session_id=0, session_epoch=0))
     asked = fetch_values(session_id=opened.session_id, session_epoch=1)
