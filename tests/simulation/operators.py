@@ -319,6 +319,9 @@ class Operators:
         configuration = self.configuration()
         if self.change is not None or configuration is None or len(configuration.voters) <= VOTERS_MIN:
             return None
+        # The node that was forced may be the one that would go, and the others could not join it any more.
+        if self.outcasts:
+            return None
         node_id = self._rng.choice(sorted(configuration.voters))
         return self._begin(Action.REMOVE, self._site.nodes[node_id])
 
