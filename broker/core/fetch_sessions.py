@@ -78,6 +78,11 @@ class Waiting(Protocol):
         """Answer with what there is."""
 
 
+def next_epoch(epoch: int) -> int:
+    """Return the epoch of the request after one: of 1 to 2**31 - 1, around."""
+    return 1 if epoch == _EPOCH_MAX else epoch + 1
+
+
 P = TypeVar("P", bound=Position)
 Found = TypeVar("Found", bound=Outcome)
 
@@ -257,7 +262,7 @@ class FetchSessions(Generic[P]):
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if by_id is not session.by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        session.epoch = next_epoch(epoch)
         session.used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final
 
+from broker.core.asked_session import AskedSession
 from broker.core.fetch_pace import FetchPace
-from broker.core.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 from broker.log.errors import LogStorageError
 from broker.replication.clock import monotonic_ms
 from broker.replication.fetch_messages import (
@@ -46,8 +46,6 @@ from quorum.metadata.paths import PartitionKey
 #: How long a leader holds a fetch while things happen; doubled, when they cease, up to
 #: replica_fetch_wait_max_ms.
 FETCH_WAIT_MIN_MS: Final = 10
-_EPOCH_MAX: Final = 2**31 - 1
-_SESSION_OVER: Final = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
 _log = logging.getLogger(__name__)
 
@@ -143,10 +141,7 @@ class Fetcher:
         self._names: dict[PartitionKey, TopicPartition] = {}
         #: What the next request has to look at; a dict, for its order.
         self._touched: dict[TopicPartition, None] = {}
-        #: What the leader's session asks for.
-        self._asked: dict[TopicPartition, tuple[Followed, FetchPosition]] = {}
-        self._session_id = NO_SESSION
-        self._session_epoch = INITIAL_EPOCH
+        self._session: AskedSession[TopicPartition, tuple[Followed, FetchPosition]] = AskedSession()
         #: Where the leader holds a fetch, until something ends that wait.
         self._held: BrokerConnection | None = None
         self._added = asyncio.Event()
@@ -215,8 +210,7 @@ class Fetcher:
 
     def _begin_session(self) -> None:
         """Name all partitions with the next request."""
-        self._session_epoch = INITIAL_EPOCH
-        self._asked.clear()
+        self._session.begin()
         self._touched = dict.fromkeys(self._followed)
 
     async def _serve_connection(self) -> None:
@@ -234,18 +228,19 @@ class Fetcher:
         registry = self._fetchers.registry
         now_ms = monotonic_ms()
         self._added.clear()
-        named, forgotten = self._changes(now_ms)
-        if not self._asked:
+        self._look(now_ms)
+        if not len(self._session):
             self._begin_session()
             await self._wait_for_partitions(now_ms)
             return
+        changes = self._session.request()
         body = encode_fetch(
-            named,
-            forgotten,
+            [(name, position) for name, (_, position) in changes.named.items()],
+            changes.forgotten,
             registry.broker_id,
             registry.gate.generation,
-            session_id=self._session_id,
-            session_epoch=self._session_epoch,
+            session_id=changes.session_id,
+            session_epoch=changes.epoch,
             max_wait_ms=self._wait_ms,
             max_bytes=options.replica_fetch_response_max_bytes,
         )
@@ -265,7 +260,7 @@ class Fetcher:
             FETCH_WAIT_MIN_MS if is_early else min(self._wait_ms * 2, options.replica_fetch_wait_max_ms)
         )
         error_code, session_id, outcomes = decode_fetch(answer)
-        if error_code in _SESSION_OVER and self._session_epoch != INITIAL_EPOCH:
+        if self._session.is_refused(error_code):
             self._begin_session()
             return
         if error_code is not ErrorCode.NONE:
@@ -273,41 +268,31 @@ class Fetcher:
         self._pause_ms = 0
         for name, outcome in outcomes:
             self._take(name, outcome)
-        self._session_id = session_id
-        if session_id == NO_SESSION:
+        self._session.advance(session_id)
+        if not len(self._session):
             self._begin_session()
-        else:
-            self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
 
-    def _changes(
-        self, now_ms: int
-    ) -> tuple[list[tuple[TopicPartition, FetchPosition]], list[TopicPartition]]:
-        """Return what the next request names, and what its session shall forget."""
+    def _look(self, now_ms: int) -> None:
+        """See from where to ask for what was touched, and what not to ask for now."""
         options, throttle = self._fetchers.options, self._fetchers.registry.follower_throttle
-        named: list[tuple[TopicPartition, FetchPosition]] = []
-        forgotten: list[TopicPartition] = []
         touched, self._touched = self._touched, {}
         for name in touched:
             followed = self._followed.get(name)
             if followed is None or not followed.pace.is_due(now_ms, throttle):
-                if self._asked.pop(name, None) is not None:
-                    forgotten.append(name)
+                self._session.leave(name)
                 if followed is not None:
                     self._touched[name] = None
                 continue
             position = followed.position(options, throttle, now_ms)
             if followed.may_change(position, throttle):
                 self._touched[name] = None
-            if self._asked.get(name) != (followed, position):
-                self._asked[name] = (followed, position)
-                named.append((name, position))
-        return named, forgotten
+            self._session.want(name, (followed, position))
 
     def _take(self, name: TopicPartition, outcome: FetchOutcome) -> None:
         """Apply what a leader's answer says of one partition."""
-        if name not in self._asked:
+        if (asked := self._session.get(name)) is None:
             raise ProtocolError(f"broker {self._leader} answered for a partition that was not asked for")
-        followed, position = self._asked[name]
+        followed, position = asked
         throttle = self._fetchers.registry.follower_throttle
         self._touched[name] = None
         if outcome.records and followed.pace.is_throttled(throttle):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.core.fetch_sessions import INITIAL_EPOCH, NO_SESSION
+from broker.core.asked_session import AskedSession
 from broker.replication.outcomes import FetchPosition
 from quorum.metadata.paths import PartitionKey
 from tests.simulation.control_plane.replica import SimReplica
@@ -34,24 +34,7 @@ class _Fetcher:
         self.wait_ms = float(WAIT_MS[0])
         self.begun_ms = 0.0
         self.wake: Handle | None = None
-        self.session_id = NO_SESSION
-        self.session_epoch = INITIAL_EPOCH
-        #: what the leader's session asks for
-        self.asked: dict[PartitionKey, tuple[SimReplica, FetchPosition]] = {}
-
-    def begin_session(self) -> None:
-        """Name all partitions with the next request."""
-        self.session_epoch = INITIAL_EPOCH
-        self.asked = {}
-
-    def changes(
-        self, wanted: dict[PartitionKey, tuple[SimReplica, FetchPosition]]
-    ) -> tuple[dict[PartitionKey, FetchPosition], list[PartitionKey]]:
-        """Return what the next request names, and what its session shall forget."""
-        named = {key: each[1] for key, each in wanted.items() if self.asked.get(key) != each}
-        forgotten = [key for key in self.asked if key not in wanted]
-        self.asked = wanted
-        return named, forgotten
+        self.session: AskedSession[PartitionKey, tuple[SimReplica, FetchPosition]] = AskedSession()
 
 
 class Fetchers:
@@ -85,7 +68,7 @@ class Fetchers:
             if replica.followed is not None and replica.not_before_ms <= now_ms
         }
         if not wanted:
-            fetcher.begin_session()
+            fetcher.session.begin()
             soonest_ms = min(replica.not_before_ms for replica in followed)
             fetcher.wake = broker.process.post(max(1.0, soonest_ms - now_ms), self._ask, leader, fetcher)
             return
@@ -93,9 +76,14 @@ class Fetchers:
         number = fetcher.under_way = fetcher.requests
         fetcher.begun_ms = now_ms
         here, wait_ms = broker.broker_id, fetcher.wait_ms
-        named, forgotten = fetcher.changes(wanted)
-        session = (fetcher.session_id, fetcher.session_epoch)
-        request = FetchRequest(here, broker.generation, *session, named, forgotten, wait_ms)
+        for key in fetcher.session.names():
+            if key not in wanted:
+                fetcher.session.leave(key)
+        for key, asked in wanted.items():
+            fetcher.session.want(key, asked)
+        session_id, epoch, changed, forgotten = fetcher.session.request()
+        named = {key: position for key, (_, position) in changed.items()}
+        request = FetchRequest(here, broker.generation, session_id, epoch, named, forgotten, wait_ms)
 
         def take(answer: FetchAnswer) -> None:
             broker.process.post(0, self._answered, leader, fetcher, number, wanted, answer)
@@ -108,7 +96,7 @@ class Fetchers:
                 )
 
         world.network.send(here, leader, arrive)
-        if fetcher.session_epoch and named and self._rng.random() < 3 * world.network.weather.twice_chance:
+        if epoch and named and self._rng.random() < 3 * world.network.weather.twice_chance:
             # It comes again when the session has gone on.
             broker.process.post(self._rng.uniform(*AGAIN_MS), world.network.send, here, leader, arrive)
         broker.process.post(TIMEOUT_MS + wait_ms, self._give_up, leader, fetcher, number)
@@ -117,7 +105,7 @@ class Fetchers:
         if fetcher.under_way == number:
             # As when a connection is lost: nobody knows what the leader has seen.
             fetcher.under_way = None
-            fetcher.begin_session()
+            fetcher.session.begin()
             self._ask(leader, fetcher)
 
     def _answered(
@@ -145,9 +133,6 @@ class Fetchers:
             is_early = self._broker.world.now_ms - fetcher.begun_ms < fetcher.wait_ms
             fetcher.wait_ms = WAIT_MS[0] if is_early else min(2 * fetcher.wait_ms, WAIT_MS[1])
             fetcher.under_way = None
-            fetcher.session_id = answer.session_id
-            if answer.session_id == NO_SESSION:
-                fetcher.begin_session()
-            else:
-                fetcher.session_epoch += 1
+            if not fetcher.session.is_refused(answer.error_code):
+                fetcher.session.advance(answer.session_id)
             self.wake(leader)
