@@ -31,7 +31,6 @@ from broker.core.replica_effects import (
     TakeRecords,
     TruncateTo,
     Unfollow,
-    WakeBrokers,
     WakeFetches,
     WriteIsr,
 )
@@ -302,8 +301,7 @@ class ReplicaMachine:
             now_ms=now_ms,
             decided_in=decision.generation,
         )
-        effects = self._take_role(role)
-        return [*effects, *self._risen(), WakeBrokers(tuple(role.followers))]
+        return [*self._take_role(role), *self._risen()]
 
     def _take_role(self, role: ReplicaState) -> list[ReplicaEffect]:
         """Change the role. A produce of a former leadership fails; who fetches reads again."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -99,8 +99,6 @@ class Fetching:
         self.waiting = 0
         #: Records of fetches that wait for the disk.
         self._held_bytes = 0
-        #: {follower: its requests that wait}
-        self._followers: dict[int, set[WaitingFetch]] = {}
         ids = iter(lambda: 1 + secrets.randbelow(2**31 - 1), 0)
         self.sessions: FetchSessions[FetchPosition] = FetchSessions(
             session_slots, ids, on_due=self._kept_up, on_end=self._leave
@@ -187,7 +185,6 @@ class Fetching:
         if session is None:
             waiting.join(self._registry.replicas[key].waiters for key in positions)
         self.waiting += 1
-        self._followers.setdefault(reader.replica_id, set()).add(waiting)
         try:
             while changed := await waiting.changes(deadline_s):
                 for key in changed:
@@ -209,15 +206,8 @@ class Fetching:
                     break
         finally:
             self.waiting -= 1
-            self._followers[reader.replica_id].discard(waiting)
             waiting.close()
         return outcomes
-
-    def wake_followers(self, followers: Iterable[int]) -> None:
-        """Answer what waits for these brokers, so that they soon ask for a partition that is led here now."""
-        for follower in followers:
-            for waiting in self._followers.get(follower, ()):
-                waiting.end()
 
     def _note(
         self,

@@ -92,8 +92,6 @@ class SimReplica:
                 self._answer_produces(up_to, error_code)
             case effects.WakeFetches(of_followers):
                 self.wake_fetches(of_followers=of_followers)
-            case effects.WakeBrokers(broker_ids):
-                broker.serving.end_fetches(broker_ids)
             case effects.WriteIsr(number, proposal):
                 broker.write_isr(self, number, proposal)
             case effects.Follow(leader, leader_epoch):

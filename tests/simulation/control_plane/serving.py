@@ -5,7 +5,7 @@ A session may end at any request, as when another one takes its place; the follo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.core import reading
@@ -187,11 +187,6 @@ class Serving:
             sessions.end(session)
             return None
         return session
-
-    def end_fetches(self, followers: Iterable[int]) -> None:
-        """Answer the fetches of these followers that wait."""
-        for waiting in [each for each in self.waiting if each.request.follower in followers]:
-            waiting.end()
 
     def _kept_up(self, session: FetchSession[FetchPosition], key: PartitionKey) -> None:
         if (replica := self.broker.replicas.get(key)) is not None:

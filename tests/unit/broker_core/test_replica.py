@@ -32,7 +32,6 @@ from broker.core.replica_effects import (
     TakeRecords,
     TruncateTo,
     Unfollow,
-    WakeBrokers,
     WakeFetches,
     WriteIsr,
 )
@@ -178,14 +177,13 @@ def test_opened_replica_is_idle_within_its_log() -> None:
     assert stepped.machine.high_watermark == 3
 
 
-def test_leader_begins_where_its_log_ends_and_asks_its_followers() -> None:
+def test_leader_begins_where_its_log_ends() -> None:
     stepped = idle()
     assert stepped.step(decision(SELF)) == [
         WAKE_ALL,
         LookAtDeletions(),
         AnswerProduces(4, ErrorCode.NONE),
         WAKE_CONSUMERS,
-        WakeBrokers((2, 3)),
     ]
     assert (stepped.leader.epoch_start_offset, stepped.leader.decided_in) == (10, GENERATION)
 
