@@ -330,7 +330,9 @@ def _build(
             read_peer_secrets(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
-        check_admin_port(listen.admin if listen else None, security, problems)
+        tokens = security.admin_operate_token_file, security.admin_read_token_file
+        admin = listen.admin if listen else None
+        check_admin_port(admin, tokens, problems, behind_proxy=security.admin_behind_proxy)
     if groups:
         _check_groups(groups, problems)
     if topics and limits and topics.segment_bytes < limits.segment_bytes_min:

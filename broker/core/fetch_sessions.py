@@ -10,9 +10,10 @@ Source: KIP-227; Kafka's FetchSession.scala (3.9).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from broker.core import fences
+from broker.core.fetched import FetchOutcome, FetchPosition
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
@@ -32,42 +33,6 @@ _NOTHING_SENT: Final = (-1, -1)
 Owner = tuple[int, int]
 
 
-class Position(Protocol):
-    """From where a reader reads a partition."""
-
-    @property
-    def topic_id(self) -> Hashable | None:
-        """The topic that it means; None: it goes by the name."""
-
-
-class Outcome(Protocol):
-    """What a fetch found in one partition."""
-
-    @property
-    def error_code(self) -> ErrorCode:
-        """Of the partition."""
-
-    @property
-    def high_watermark(self) -> int:
-        """Exclusive; -1: unknown."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """Of the log; -1: unknown."""
-
-    @property
-    def records(self) -> bytes:
-        """What was read."""
-
-    @property
-    def diverging_epoch(self) -> tuple[int, int] | None:
-        """Where the logs part."""
-
-    @property
-    def preferred_read_replica(self) -> int:
-        """Where to read instead; -1: here."""
-
-
 class Waiting(Protocol):
     """A fetch of a session that waits."""
 
@@ -83,11 +48,7 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == _EPOCH_MAX else epoch + 1
 
 
-P = TypeVar("P", bound=Position)
-Found = TypeVar("Found", bound=Outcome)
-
-
-class FetchSession(Generic[P]):
+class FetchSession:
     """One session: it stands among those that wait for each of its partitions, also between its fetches."""
 
     __slots__ = (
@@ -102,7 +63,7 @@ class FetchSession(Generic[P]):
         now_ms: int,
         *,
         by_id: bool,
-        on_due: Callable[[FetchSession[P], PartitionKey], None],
+        on_due: Callable[[FetchSession, PartitionKey], None],
     ) -> None:
         """Know no partition yet.
 
@@ -119,9 +80,9 @@ class FetchSession(Generic[P]):
         self.created_ms = self.used_ms = now_ms
         #: of the next request
         self.epoch = 1
-        self.partitions: dict[PartitionKey, P] = {}
+        self.partitions: dict[PartitionKey, FetchPosition] = {}
         #: {(id of a topic that is not known here, partition): position}; asked for anew with each fetch
-        self.unknown: dict[tuple[Hashable, int], P] = {}
+        self.unknown: dict[tuple[Hashable, int], FetchPosition] = {}
         #: To be read by the next fetch; a dict, for its order.
         self.due: dict[PartitionKey, None] = {}
         #: {partition: (high watermark, log start offset) that the reader was sent last}
@@ -139,7 +100,7 @@ class FetchSession(Generic[P]):
         """Return how many partitions it holds."""
         return len(self.partitions) + len(self.unknown)
 
-    def name(self, positions: Mapping[PartitionKey, P]) -> None:
+    def name(self, positions: Mapping[PartitionKey, FetchPosition]) -> None:
         """Read these from here on."""
         self.partitions.update(positions)
         self.due.update(dict.fromkeys(positions))
@@ -151,7 +112,7 @@ class FetchSession(Generic[P]):
             self.due.pop(key, None)
             self._sent.pop(key, None)
 
-    def positions(self) -> dict[PartitionKey, P]:
+    def positions(self) -> dict[PartitionKey, FetchPosition]:
         """Return where to read what is due, in this order."""
         return {key: self.partitions[key] for key in self.due}
 
@@ -174,7 +135,7 @@ class FetchSession(Generic[P]):
         if self.waiting is not None:
             self.waiting.end()
 
-    def looked(self, key: PartitionKey, outcome: Outcome, *, is_settled: bool) -> None:
+    def looked(self, key: PartitionKey, outcome: FetchOutcome, *, is_settled: bool) -> None:
         """Note what a fetch found.
 
         Args:
@@ -190,7 +151,9 @@ class FetchSession(Generic[P]):
                 self.due.pop(key, None)
             self.due[key] = None
 
-    def answer(self, outcomes: Mapping[PartitionKey, Found], *, is_full: bool) -> dict[PartitionKey, Found]:
+    def answer(
+        self, outcomes: Mapping[PartitionKey, FetchOutcome], *, is_full: bool
+    ) -> dict[PartitionKey, FetchOutcome]:
         """Return what the reader has to be sent of what was found, and note it."""
         answered = {}
         for key, outcome in outcomes.items():
@@ -204,7 +167,7 @@ class FetchSession(Generic[P]):
         return answered
 
 
-def _must_answer(outcome: Outcome) -> bool:
+def _must_answer(outcome: FetchOutcome) -> bool:
     return (
         outcome.error_code is not ErrorCode.NONE
         or bool(outcome.records)
@@ -213,7 +176,7 @@ def _must_answer(outcome: Outcome) -> bool:
     )
 
 
-class FetchSessions(Generic[P]):
+class FetchSessions:
     """The sessions of one broker."""
 
     def __init__(
@@ -221,8 +184,8 @@ class FetchSessions(Generic[P]):
         slots: int,
         ids: Iterator[int],
         *,
-        on_due: Callable[[FetchSession[P], PartitionKey], None],
-        on_end: Callable[[FetchSession[P], Collection[PartitionKey]], None],
+        on_due: Callable[[FetchSession, PartitionKey], None],
+        on_end: Callable[[FetchSession, Collection[PartitionKey]], None],
     ) -> None:
         """Hold none yet.
 
@@ -237,7 +200,7 @@ class FetchSessions(Generic[P]):
         self._on_due = on_due
         self._on_end = on_end
         #: {id: session}, the one first that was used the longest ago
-        self._sessions: dict[int, FetchSession[P]] = {}
+        self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
 
     def __len__(self) -> int:
@@ -252,7 +215,7 @@ class FetchSessions(Generic[P]):
 
     def take(
         self, session_id: int, epoch: int, owner: Owner, now_ms: int, *, by_id: bool
-    ) -> FetchSession[P] | ErrorCode:
+    ) -> FetchSession | ErrorCode:
         """Return the session of a request that names what has changed, or why there is none."""
         self._evict_unused(now_ms)
         session = self._sessions.get(session_id)
@@ -267,7 +230,7 @@ class FetchSessions(Generic[P]):
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
 
-    def begin(self, owner: Owner, now_ms: int, *, size: int, by_id: bool) -> FetchSession[P] | None:
+    def begin(self, owner: Owner, now_ms: int, *, size: int, by_id: bool) -> FetchSession | None:
         """Return a new session; None: there is no room, or nothing to hold.
 
         Args:
@@ -291,7 +254,7 @@ class FetchSessions(Generic[P]):
         self._sessions[session_id] = session
         return session
 
-    def has_room(self, session: FetchSession[P]) -> bool:
+    def has_room(self, session: FetchSession) -> bool:
         """Whether a session may keep what its reader has added."""
         return session.is_follower or self.partition_count(of_clients_alone=True) <= CLIENT_PARTITIONS_MAX
 
@@ -301,7 +264,7 @@ class FetchSessions(Generic[P]):
         if session is not None and session.owner[0] == owner[0]:
             self.end(session)
 
-    def end(self, session: FetchSession[P]) -> None:
+    def end(self, session: FetchSession) -> None:
         """End a session."""
         if self._sessions.pop(session.session_id, None) is session:
             session.end()
@@ -310,7 +273,7 @@ class FetchSessions(Generic[P]):
             session.due.clear()
             self._on_end(session, partitions)
 
-    def forget(self, session: FetchSession[P], keys: Collection[PartitionKey]) -> None:
+    def forget(self, session: FetchSession, keys: Collection[PartitionKey]) -> None:
         """Take partitions out of a session."""
         session.forget(keys)
         self._on_end(session, keys)
@@ -338,6 +301,6 @@ class FetchSessions(Generic[P]):
         self._take_out(self._sessions[min(candidates)[2]])
         return True
 
-    def _take_out(self, session: FetchSession[P]) -> None:
+    def _take_out(self, session: FetchSession) -> None:
         self.evictions += 1
         self.end(session)

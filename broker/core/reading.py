@@ -12,10 +12,11 @@ from collections.abc import Collection, Mapping
 
 from broker.core import fences
 from broker.core.epochs import UNDEFINED, EpochEndOffset, epoch_end_at_leader
+from broker.core.fetched import FetchPosition
 from broker.core.partition import FollowerState, LeaderState, ReplicaState
 from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
 from broker.core.replica_effects import Diverge, ReadUpTo, RefuseWith
-from broker.core.replica_inputs import LogView, ReadPosition
+from broker.core.replica_inputs import LogView
 from controller.wire.codes import ErrorCode
 
 
@@ -64,7 +65,7 @@ def judge_deleted(role: ReplicaState, low_watermark: int, required_offset: int) 
     return ErrorCode.NONE if low_watermark >= required_offset else None
 
 
-def judge_fetch(role: ReplicaState, replica_id: int, position: ReadPosition, log: LogView) -> ErrorCode:
+def judge_fetch(role: ReplicaState, replica_id: int, position: FetchPosition, log: LogView) -> ErrorCode:
     """Judge a reader by topic, role and leader epoch, not yet by its offset.
 
     Args:
@@ -98,7 +99,7 @@ def epoch_end(leader: LeaderState, requested: int, log: LogView) -> EpochEndOffs
     )
 
 
-def diverging(role: ReplicaState, position: ReadPosition, log: LogView) -> EpochEndOffset | None:
+def diverging(role: ReplicaState, position: FetchPosition, log: LogView) -> EpochEndOffset | None:
     """Return where the reader's log and the leader's diverge; None: nowhere, as far as this replica knows.
 
     An end offset of UNDEFINED: the leader has never heard of the reader's epoch.
@@ -133,7 +134,7 @@ def code_out_of_range(role: ReplicaState) -> ErrorCode:
 
 
 def nearer_replica(
-    role: ReplicaState, racks: Mapping[int, str], rack: str, position: ReadPosition, log: LogView
+    role: ReplicaState, racks: Mapping[int, str], rack: str, position: FetchPosition, log: LogView
 ) -> int:
     """Return the broker that a consumer should read from, or NO_PREFERENCE.
 
@@ -152,7 +153,7 @@ def nearer_replica(
 
 
 def answer(
-    role: ReplicaState, replica_id: int, position: ReadPosition, log: LogView
+    role: ReplicaState, replica_id: int, position: FetchPosition, log: LogView
 ) -> ReadUpTo | Diverge | RefuseWith:
     """Return what a reader gets; see end_for."""
     found = end_for(role, replica_id, position, log)
@@ -160,7 +161,7 @@ def answer(
 
 
 def end_for(
-    role: ReplicaState, replica_id: int, position: ReadPosition, log: LogView
+    role: ReplicaState, replica_id: int, position: FetchPosition, log: LogView
 ) -> int | Diverge | RefuseWith:
     """Return the end (exclusive) of what a reader may see, or why it may not read here; see judge_fetch."""
     error_code = judge_fetch(role, replica_id, position, log)

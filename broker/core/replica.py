@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.core import fences, reading
 from broker.core.epochs import EpochEndOffset, truncation_offset
+from broker.core.fetched import FetchPosition
 from broker.core.partition import FollowerState, IdleState, LeaderState, ProposeIsr, ReplicaState
 from broker.core.read_replica import NO_PREFERENCE
 from broker.core.replica_effects import (
@@ -31,7 +32,6 @@ from broker.core.replica_effects import (
     TakeRecords,
     TruncateTo,
     Unfollow,
-    WakeBrokers,
     WakeFetches,
     WriteIsr,
 )
@@ -50,7 +50,6 @@ from broker.core.replica_inputs import (
     LogStartMoved,
     LogView,
     Opened,
-    ReadPosition,
     ReplicaInput,
     SessionBegun,
     SessionLost,
@@ -152,7 +151,12 @@ class ReplicaMachine:
         return isinstance(role, LeaderState) and role.advance_high_watermark(log_end_offset)
 
     def note_fetch(
-        self, replica_id: int, generation: BrokerGeneration, position: ReadPosition, log: LogView, now_ms: int
+        self,
+        replica_id: int,
+        generation: BrokerGeneration,
+        position: FetchPosition,
+        log: LogView,
+        now_ms: int,
     ) -> bool:
         """Note what a follower has, if its position counts; True if the high watermark rose."""
         role = self.role
@@ -173,7 +177,7 @@ class ReplicaMachine:
         leader: LeaderState,
         replica_id: int,
         generation: BrokerGeneration,
-        position: ReadPosition,
+        position: FetchPosition,
         log: LogView,
         now_ms: int,
     ) -> bool:
@@ -302,8 +306,7 @@ class ReplicaMachine:
             now_ms=now_ms,
             decided_in=decision.generation,
         )
-        effects = self._take_role(role)
-        return [*effects, *self._risen(), WakeBrokers(tuple(role.followers))]
+        return [*self._take_role(role), *self._risen()]
 
     def _take_role(self, role: ReplicaState) -> list[ReplicaEffect]:
         """Change the role. A produce of a former leadership fails; who fetches reads again."""

@@ -33,12 +33,6 @@ class LookAtDeletions(NamedTuple):
     """Let waiting deletions compare the replicas' log starts again."""
 
 
-class WakeBrokers(NamedTuple):
-    """Answer all waiting fetches of these followers: they have a partition more to ask for."""
-
-    broker_ids: tuple[int, ...]
-
-
 class WriteIsr(NamedTuple):
     """Write a change of the ISR; completed by IsrWritten, IsrRefused or IsrFound with its number."""
 
@@ -130,7 +124,6 @@ ReplicaEffect = (
     AnswerProduces
     | WakeFetches
     | LookAtDeletions
-    | WakeBrokers
     | WriteIsr
     | IsrChanged
     | Follow

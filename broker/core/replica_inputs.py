@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple, Protocol
 
+from broker.core.fetched import FetchPosition
 from broker.core.partition import NO_GENERATION
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, LeaderEpoch, PartitionVersion
@@ -37,30 +38,6 @@ class LogView(Protocol):
 
     def end_offset_for_epoch(self, leader_epoch: int, /) -> tuple[int, int]:
         """Return (largest epoch not above this one, its end); (-1, -1) if it has no later epoch."""
-
-
-class ReadPosition(Protocol):
-    """From where a reader reads a partition; -1: it does not say."""
-
-    @property
-    def offset(self) -> int:
-        """Of a follower: its log end offset."""
-
-    @property
-    def current_leader_epoch(self) -> int:
-        """The leader epoch that it believes in."""
-
-    @property
-    def last_fetched_epoch(self) -> int:
-        """The leader epoch of the last record that it has."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """Of a follower."""
-
-    @property
-    def topic_id(self) -> Hashable | None:
-        """The topic that it means; None: it does not say."""
 
 
 class Opened(NamedTuple):
@@ -111,13 +88,13 @@ class FollowerFetch(NamedTuple):
     replica_id: int
     #: Of the follower.
     generation: BrokerGeneration
-    position: ReadPosition
+    position: FetchPosition
 
 
 class ConsumerFetch(NamedTuple):
     """A consumer asks for records."""
 
-    position: ReadPosition
+    position: FetchPosition
     #: "": it does not say.
     rack: str = ""
     #: {live broker: rack}, "" for none.

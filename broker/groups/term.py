@@ -91,7 +91,7 @@ class GroupsTerm:
             await self._tasks.stop()
 
     def end(self, reason: str) -> None:
-        """End the term; whoever waits is answered that this broker is not the coordinator."""
+        """End the term; waiting requests are answered that this broker is not the coordinator."""
         self._step(Ended(reason, is_fenced=False))
 
     def _end(self, reason: str) -> None:

@@ -85,7 +85,8 @@ class Listeners:
             self._own(bind("listen.admin", sockets.admin if sockets else listen.admin)),
         )
         self._bound = bound
-        app = base_app(view, hosts=security.admin_hosts, tokens=read_admin_tokens(security))
+        tokens = read_admin_tokens(security.admin_operate_token_file, security.admin_read_token_file)
+        app = base_app(view, hosts=security.admin_hosts, tokens=tokens)
         self._admin = AdminServer(app, bound.admin)
         await self._admin.start()
 

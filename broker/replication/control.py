@@ -24,7 +24,6 @@ from broker.core.replica_effects import (
     ReplicaEffect,
     SetAside,
     Unfollow,
-    WakeBrokers,
 )
 from broker.core.replica_inputs import LeaderAndIsr, SessionBegun, StopReplica
 from broker.log.disk_threads import finished
@@ -69,7 +68,6 @@ class Control:
         registry: Registry,
         fetchers: Fetchers,
         isr_writer: IsrWriter,
-        wake_followers: Callable[[Iterable[int]], None],
         on_failure: Callable[[QuorateError], ErrorCode],
     ) -> None:
         """Change nothing before attach().
@@ -78,7 +76,6 @@ class Control:
             registry: the replicas.
             fetchers: get those that follow.
             isr_writer: writes while there is a session.
-            wake_followers: answers fetches of these brokers that wait here: they have a partition more.
             on_failure: called when the disk refuses.
         """
         #: Asked about a controller epoch above the known one.
@@ -86,7 +83,6 @@ class Control:
         self._registry = registry
         self._fetchers = fetchers
         self._isr_writer = isr_writer
-        self._wake_followers = wake_followers
         self._on_failure = on_failure
         #: The shortened logs that the present registration names.
         self._named: frozenset[PartitionKey] = frozenset()
@@ -242,8 +238,6 @@ class Control:
                     self._fetchers.follow(replica)
                 case Unfollow():
                     self._fetchers.leave(replica.key)
-                case WakeBrokers(broker_ids):
-                    self._wake_followers(broker_ids)
                 case Close() | SetAside():
                     self._registry.close(replica)
                 case RefuseWith(refused):

@@ -24,7 +24,7 @@ from kio.schema.types import BrokerId
 from kio.serial import entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from broker.replication.outcomes import FetchOutcome, FetchPosition
+from broker.core.fetched import FetchOutcome, FetchPosition
 from controller.wire.codes import ErrorCode
 from controller.wire.decoding import decode
 from quorum.metadata.numbers import BrokerGeneration

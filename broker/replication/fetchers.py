@@ -18,6 +18,7 @@ from typing import Final
 
 from broker.core.asked_session import AskedSession
 from broker.core.fetch_pace import FetchPace
+from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.log.errors import LogStorageError
 from broker.replication.clock import monotonic_ms
 from broker.replication.fetch_messages import (
@@ -28,7 +29,7 @@ from broker.replication.fetch_messages import (
     encode_fetch,
 )
 from broker.replication.following import Followed, must_wait, take_answer, take_answer_patiently
-from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition, ReplicationOptions
+from broker.replication.outcomes import Counters, ReplicationOptions
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.core.brokers import BROKER_LISTENER

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from broker.core import reading
 from broker.core.fetch_sessions import FetchSession, FetchSessions
+from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.core.read_replica import NO_PREFERENCE
 from broker.core.replica_effects import Diverge, RefuseWith
 from broker.core.replica_inputs import FollowerFetch
@@ -25,7 +26,7 @@ from broker.log.files import NotCachedError
 from broker.log.results import Read
 from broker.replication.clock import monotonic_ms
 from broker.replication.isr_writer import IsrWriter
-from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition
+from broker.replication.outcomes import Counters
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from broker.replication.waiting import WAITING_MAX, WaitingFetch
@@ -99,10 +100,8 @@ class Fetching:
         self.waiting = 0
         #: Records of fetches that wait for the disk.
         self._held_bytes = 0
-        #: {follower: its requests that wait}
-        self._followers: dict[int, set[WaitingFetch]] = {}
         ids = iter(lambda: 1 + secrets.randbelow(2**31 - 1), 0)
-        self.sessions: FetchSessions[FetchPosition] = FetchSessions(
+        self.sessions: FetchSessions = FetchSessions(
             session_slots, ids, on_due=self._kept_up, on_end=self._leave
         )
 
@@ -114,7 +113,7 @@ class Fetching:
         max_wait_ms: int,
         min_bytes: int,
         max_bytes: int,
-        session: FetchSession[FetchPosition] | None = None,
+        session: FetchSession | None = None,
     ) -> dict[PartitionKey, FetchOutcome]:
         """Read partitions in the given order; wait up to max_wait_ms while there are less than min_bytes.
 
@@ -164,7 +163,7 @@ class Fetching:
         max_wait_ms: int,
         min_bytes: int,
         max_bytes: int,
-        session: FetchSession[FetchPosition] | None,
+        session: FetchSession | None,
     ) -> dict[PartitionKey, FetchOutcome]:
         deadline_s = asyncio.get_running_loop().time() + max_wait_ms / 1000
         outcomes: dict[PartitionKey, FetchOutcome] = {}
@@ -187,7 +186,6 @@ class Fetching:
         if session is None:
             waiting.join(self._registry.replicas[key].waiters for key in positions)
         self.waiting += 1
-        self._followers.setdefault(reader.replica_id, set()).add(waiting)
         try:
             while changed := await waiting.changes(deadline_s):
                 for key in changed:
@@ -209,19 +207,12 @@ class Fetching:
                     break
         finally:
             self.waiting -= 1
-            self._followers[reader.replica_id].discard(waiting)
             waiting.close()
         return outcomes
 
-    def wake_followers(self, followers: Iterable[int]) -> None:
-        """Answer what waits for these brokers, so that they soon ask for a partition that is led here now."""
-        for follower in followers:
-            for waiting in self._followers.get(follower, ()):
-                waiting.end()
-
     def _note(
         self,
-        session: FetchSession[FetchPosition],
+        session: FetchSession,
         key: PartitionKey,
         position: FetchPosition,
         outcome: FetchOutcome,
@@ -237,14 +228,14 @@ class Fetching:
             ) and (not session.is_follower or replica.machine.is_in_sync(session.owner[0]))
         session.looked(key, outcome, is_settled=is_settled)
 
-    def _kept_up(self, session: FetchSession[FetchPosition], key: PartitionKey) -> None:
+    def _kept_up(self, session: FetchSession, key: PartitionKey) -> None:
         """Count what a follower's fetches have said without a word about a partition that changes now."""
         replica = self._registry.replicas.get(key)
         if session.is_follower and replica is not None:
             replica_id, generation = session.owner
             replica.machine.kept_up(replica_id, BrokerGeneration(generation), session.used_ms)
 
-    def _leave(self, session: FetchSession[FetchPosition], keys: Collection[PartitionKey]) -> None:
+    def _leave(self, session: FetchSession, keys: Collection[PartitionKey]) -> None:
         """Let a session wait for partitions no longer."""
         for key in keys:
             if (replica := self._registry.replicas.get(key)) is not None:

@@ -13,13 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker.core.fetch_pace import FetchPace
+from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.core.partition import FollowerState
 from broker.core.replica_effects import BackOff, ReplicaEffect, StartAt, TruncateTo
 from broker.core.replica_inputs import LeaderAnswer, Truncated, WriteFailed
 from broker.core.throttle import Throttle
 from broker.log.errors import AppendError
 from broker.replication.clock import wall_ms
-from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition, ReplicationOptions
+from broker.replication.outcomes import Counters, ReplicationOptions
 from broker.replication.replica import Replica
 from controller.wire.codes import ErrorCode
 

@@ -60,15 +60,15 @@ class Mending:
         """Take note of damage; returns what the reader is answered."""
         replica = self._replica_of(error)
         if replica is None:
-            # Others have met it before, or the log is gone.
+            # Another reader has reported it before, or the log is closed.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         refused = self._control.carry_out(replica, replica.step(DamageFound()))
         if refused is ErrorCode.CORRUPT_MESSAGE:
             if replica.key not in self._complained:
                 self._complained[replica.key] = None
                 _log.error(
-                    "%s; no other replica of %s-%d is in sync, so it stays as it is, and readers get "
-                    "CORRUPT_MESSAGE there; what is around it can be read",
+                    "%s; no other replica of %s-%d is in sync, so it is not cut: readers get "
+                    "CORRUPT_MESSAGE there, and the records around it",
                     error.message,
                     *replica.key,
                 )
@@ -93,7 +93,7 @@ class Mending:
             self._on_failure(NodeStoppedError.during(f"mending {replica.key}", failure))
 
     async def stop(self) -> None:
-        """Wait for what was begun, unless the disk does not answer."""
+        """Wait for the logs that are being mended, unless the disk does not answer."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._patience_s)
         for task in self._tasks:

@@ -7,7 +7,6 @@ Source: Kafka's Fetch, Produce, ListOffsets and OffsetForLeaderEpoch.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,33 +54,6 @@ class DeleteOutcome(NamedTuple):
     error_code: ErrorCode
     #: No live replica has records below it.
     low_watermark: int = -1
-
-
-class FetchPosition(NamedTuple):
-    """From where one partition is read."""
-
-    offset: int
-    max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-    #: Of the follower that fetches.
-    log_start_offset: int = -1
-    topic_id: uuid.UUID | None = None
-
-
-class FetchOutcome(NamedTuple):
-    """What was read of one partition."""
-
-    error_code: ErrorCode
-    high_watermark: int = -1
-    log_start_offset: int = -1
-    #: Whole batches; the first may begin before the position.
-    records: bytes = b""
-    #: (leader epoch, end offset) where the reader's log parts from this one.
-    diverging_epoch: tuple[int, int] | None = None
-    preferred_read_replica: int = -1
-    #: (broker id, leader epoch), where the reader asked a wrong broker.
-    current_leader: tuple[int, int] | None = None
 
 
 class EpochEnd(NamedTuple):

@@ -101,7 +101,7 @@ class ReplicaParts:
         )
         slots = options.max_incremental_fetch_session_cache_slots
         fetching = Fetching(registry, isr_writer, counters, failed, session_slots=slots)
-        control = Control(registry, fetchers, isr_writer, fetching.wake_followers, failed)
+        control = Control(registry, fetchers, isr_writer, failed)
         mending = Mending(registry, control, register_again, on_storage_error, options)
         return cls(
             registry,

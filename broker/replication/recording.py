@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from broker.core.fetched import FetchPosition
 from broker.core.replica import ReplicaMachine
 from broker.core.replica_effects import ReplicaEffect
-from broker.core.replica_inputs import LogView, ReadPosition, ReplicaInput
+from broker.core.replica_inputs import LogView, ReplicaInput
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.recording import Recordings
@@ -91,7 +92,12 @@ class RecordedReplicaMachine(ReplicaMachine):
         return risen
 
     def note_fetch(
-        self, replica_id: int, generation: BrokerGeneration, position: ReadPosition, log: LogView, now_ms: int
+        self,
+        replica_id: int,
+        generation: BrokerGeneration,
+        position: FetchPosition,
+        log: LogView,
+        now_ms: int,
     ) -> bool:
         """Note and record it."""
         seen = SeenLog(log)

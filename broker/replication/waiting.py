@@ -17,7 +17,7 @@ from typing import Final
 from broker.core.fetch_sessions import FetchSession
 from broker.log.errors import AppendError
 from broker.log.produced import CheckedBatch
-from broker.replication.outcomes import FetchPosition, ProduceOutcome
+from broker.replication.outcomes import ProduceOutcome
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
@@ -217,7 +217,7 @@ class Waiters:
         #: {produce that waits: offset that the high watermark must reach}
         self.produces: dict[WaitingProduce, int] = {}
         #: A dict, for its order; sessions stay, also between their fetches.
-        self.fetches: dict[WaitingFetch | FetchSession[FetchPosition], None] = {}
+        self.fetches: dict[WaitingFetch | FetchSession, None] = {}
         self.deletions: dict[WaitingDeletion, None] = {}
 
     def answer_produces(self, up_to: int, error_code: ErrorCode) -> None:

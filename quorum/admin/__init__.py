@@ -2,5 +2,5 @@
 
 It shows what the node says of itself and decides nothing. ``app.py`` holds the table of endpoints,
 ``metrics.py`` the Prometheus text, ``server.py`` the listening socket. It keeps no state but open
-connections, and knows neither Raft nor the znode tree: ``AdminView`` hides Raft.
+connections, and does not know Raft: a request to the leader leaves by ``members.ASK``.
 """

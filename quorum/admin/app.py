@@ -8,14 +8,14 @@ Source: docs/http.md; RFC 9110 for status codes; RFC 9457 for problems.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Annotated, Final, TypeAlias, TypedDict
+from typing import Annotated, Final, TypeAlias
 
 from aiohttp import web
 
 from quorum.admin.access import OPERATOR_PATHS, TOKENS, Tokens, authorize
-from quorum.admin.endpoint import AdminEndpoint, Endpoints, Handler, answer, schema_of
+from quorum.admin.endpoint import AdminEndpoint, Answer, Endpoints, Handler, answer, schema_of
 from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, guard_change, lower_case
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.openapi import describe
@@ -29,16 +29,8 @@ _METRICS: Final = web.AppKey[MetricsPage]("metrics")
 _ENDPOINTS: Final = web.AppKey[Sequence[AdminEndpoint]]("endpoints")
 
 
-LiveAnswer: TypeAlias = Annotated[Mapping[str, object], answer(live=bool)]
-
-
-class ReadyAnswer(TypedDict):
-    """Whether clients are served, and why or why not."""
-
-    ready: bool
-    reason: str
-
-
+LiveAnswer: TypeAlias = Annotated[Answer, answer(live=bool)]
+ReadyAnswer: TypeAlias = Annotated[Answer, answer(ready=bool, reason=str)]
 #: What every admin port answers, a node's or a broker's. GET answers HEAD, too.
 STATUS_ENDPOINTS: Final = Endpoints()
 
@@ -53,7 +45,7 @@ async def _get_livez(_request: web.Request) -> LiveAnswer:
 async def _get_readyz(request: web.Request) -> Annotated[web.Response, schema_of(ReadyAnswer)]:
     """Whether clients are served, with 503 if not."""
     ready, reason = request.app[STATUS_VIEW].readiness()
-    return json_answer(ReadyAnswer(ready=ready, reason=reason), status=200 if ready else 503)
+    return json_answer({"ready": ready, "reason": reason}, status=200 if ready else 503)
 
 
 @STATUS_ENDPOINTS.add("GET", "/metrics", content=("text/plain",), any_query=True)

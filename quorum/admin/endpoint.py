@@ -1,7 +1,8 @@
 """Endpoints, each declared once: a handler, whose annotations say what it takes and answers, under a path.
 
 Checks of a request and the description of the API follow from the same declaration. A query or a body is a
-NamedTuple, an answer a TypedDict. Schemas are JSON Schema 2020-12, as OpenAPI 3.1 has them. No state.
+NamedTuple, an answer a mapping that is annotated with its schema. Schemas are JSON Schema 2020-12, as OpenAPI
+3.1 has them. No state.
 
 Source: docs/http.md.
 """
@@ -16,17 +17,13 @@ from typing import (
     Annotated,
     Any,
     Final,
-    Generic,
     NamedTuple,
-    NotRequired,
     TypeAlias,
-    TypedDict,
     TypeVar,
     Union,
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 from aiohttp import web
@@ -35,11 +32,12 @@ from quorum.admin.reading import Field, Schema, fields_of, read_body, read_query
 from quorum.admin.view import json_answer
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Item = TypeVar("Item")
 Handling = TypeVar("Handling", bound=Callable[..., Awaitable[object]])
 
 #: data, as JSON has it
 Base64: TypeAlias = Annotated[str | None, {"type": ["string", "null"], "contentEncoding": "base64"}]
+#: an object that is answered, as its annotation describes it
+Answer: TypeAlias = Mapping[str, object]
 StatFields: TypeAlias = Annotated[Mapping[str, int], {"$ref": "#/components/schemas/Stat"}]
 _NAMES: Final[Mapping[object, str]] = {
     int: "integer",
@@ -51,51 +49,42 @@ _NAMES: Final[Mapping[object, str]] = {
 }
 
 
-class Page(TypedDict, Generic[Item]):
-    """A page: its items, and what to send as `after` for the next one, or null."""
-
-    items: list[Item]
-    next_after: str | int | None
-
-
 def encoded(data: bytes | None) -> str | None:
     """Return data as Base64 has it."""
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 
-def schema_of(kind: Any, items: Any = object) -> Schema:
-    """Return the schema of an answer's type.
-
-    Args:
-        kind: the type.
-        items: what the items of a page are.
-    """
+def schema_of(kind: Any) -> Schema:
+    """Return the schema of an answer's type: its own if it is annotated with one."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         schema: Schema = arguments[1]
         return schema
     if origin is list:
-        return {"type": "array", "items": schema_of(items if arguments[0] is Item else arguments[0])}
+        return {"type": "array", "items": schema_of(arguments[0])}
     if origin in (Union, UnionType):
-        if all(each in _NAMES for each in arguments):
-            return {"type": [_NAMES[each] for each in arguments]}
-        return {"oneOf": [schema_of(each) for each in arguments]}
-    if is_typeddict(origin or kind):
-        hints = get_type_hints(origin or kind, include_extras=True)
-        optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
-        properties = {
-            name: schema_of(get_args(hint)[0] if name in optional else hint, *arguments)
-            for name, hint in hints.items()
-        }
-        return {"type": "object", "properties": properties, "required": sorted(properties.keys() - optional)}
+        return {"type": [_NAMES[each] for each in arguments]}
     name = _NAMES.get(origin or kind)
     return {} if name is None else {"type": name}
 
 
-def answer(**kinds: Any) -> Schema:
-    """Return the schema of an object that has all of these fields, and perhaps more."""
+def answer(optional: tuple[str, ...] = (), **kinds: Any) -> Schema:
+    """Return the schema of an object that has all of these fields but for the optional ones, perhaps more."""
     properties = {name: schema_of(kind) for name, kind in kinds.items()}
-    return {"type": "object", "properties": properties, "required": sorted(properties)}
+    return {"type": "object", "properties": properties, "required": sorted(properties.keys() - set(optional))}
+
+
+def blank(kind: Any) -> dict[str, object]:
+    """Return an answer of a kind with null in every field."""
+    properties = schema_of(kind)["properties"]
+    assert isinstance(properties, dict)
+    return dict.fromkeys(properties)
+
+
+def page_of(row: Any) -> Schema:
+    """Return the schema of a page: its items, and what to send as `after` for the next one, or null."""
+    items = {"type": "array", "items": schema_of(row)}
+    return answer(items=Annotated[object, items], next_after=str | int | None)
 
 
 class AdminEndpoint(NamedTuple):

@@ -8,12 +8,12 @@ Source: quorum.metadata.group_records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, TypeAlias, TypedDict
+from collections.abc import Iterator
+from typing import Annotated, Final, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin.endpoint import Endpoints, Page, answer
+from quorum.admin.endpoint import Answer, Endpoints, answer, blank, page_of
 from quorum.admin.state import MACHINE, PageByPrefix, names_below, read_znode
 from quorum.client import Stat
 from quorum.core.machine import StateMachine
@@ -34,44 +34,44 @@ ENDPOINTS: Final = Endpoints()
 
 
 GroupMemberRow: TypeAlias = Annotated[
-    Mapping[str, object], answer(member_id=str, instance_id=str | None, client_id=str, client_host=str)
+    Answer, answer(member_id=str, instance_id=str | None, client_id=str, client_host=str)
+]
+GroupOffsetRow: TypeAlias = Annotated[
+    Answer,
+    answer(
+        topic=str,
+        partition=int,
+        offset=int | None,
+        leader_epoch=int | None,
+        metadata=str | None,
+        commit_timestamp_ms=int | None,
+        problem=str | None,
+    ),
+]
+GroupRow: TypeAlias = Annotated[
+    Answer,
+    answer(
+        group_id=str,
+        version=int,
+        size_bytes=int,
+        type=str | None,
+        state=str | None,
+        generation_id=int | None,
+        protocol=str | None,
+        members=list[GroupMemberRow],
+        offsets=list[GroupOffsetRow],
+        problem=str | None,
+    ),
 ]
 
 
-class GroupOffsetRow(TypedDict):
-    """A committed offset."""
-
-    topic: str
-    partition: int
-    offset: int | None
-    leader_epoch: int | None
-    metadata: str | None
-    commit_timestamp_ms: int | None
-    problem: str | None
-
-
-class GroupRow(TypedDict):
-    """A group with its members and offsets."""
-
-    group_id: str
-    version: int
-    size_bytes: int
-    type: str | None
-    state: str | None
-    generation_id: int | None
-    protocol: str | None
-    members: list[GroupMemberRow]
-    offsets: list[GroupOffsetRow]
-    problem: str | None
-
-
 @ENDPOINTS.add("GET", "/v1/groups")
-async def _get_groups(request: web.Request, query: PageByPrefix) -> Page[GroupRow]:
+async def _get_groups(request: web.Request, query: PageByPrefix) -> Annotated[Answer, page_of(GroupRow)]:
     """Consumer groups, their members and offsets."""
     machine, (limit, after, prefix) = request.app[MACHINE](), query
     named = (paths.group_id_of(name) for name in names_below(machine, paths.GROUPS))
     names = sorted(name for name in named if name is not None and name.startswith(prefix) and name > after)
-    items: list[GroupRow] = []
+    items: list[Answer] = []
     rows = 0
     for name in names:
         if len(items) == limit or rows >= ROWS_MAX:
@@ -79,10 +79,10 @@ async def _get_groups(request: web.Request, query: PageByPrefix) -> Page[GroupRo
         found = read_znode(machine, paths.group_path(name))
         if not isinstance(found, int):
             data, stat, _ = found
-            group = _group(machine, name, data, stat)
-            group["offsets"] = list(_offsets(machine, name))
-            rows += len(group["members"]) + len(group["offsets"])
-            items.append(group)
+            group, member_count = _group(machine, name, data, stat)
+            offsets = list(_offsets(machine, name))
+            rows += member_count + len(offsets)
+            items.append({**group, "offsets": offsets})
     return {"items": items, "next_after": None}
 
 
@@ -94,33 +94,23 @@ def _record_data(machine: StateMachine, name: str, data: bytes | None, stat: Sta
     return b"".join((part[0] or b"") for part in parts if not isinstance(part, int)) if chunks else data
 
 
-def _group(machine: StateMachine, name: str, data: bytes | None, stat: Stat) -> GroupRow:
-    answer: GroupRow = {
-        "group_id": name,
-        "version": stat.version,
-        "size_bytes": stat.data_length,
-        "type": None,
-        "state": None,
-        "generation_id": None,
-        "protocol": None,
-        "problem": None,
-        "members": [],
-        "offsets": [],
-    }
+def _group(machine: StateMachine, name: str, data: bytes | None, stat: Stat) -> tuple[dict[str, object], int]:
+    row = {**blank(GroupRow), "group_id": name, "version": stat.version, "size_bytes": stat.data_length}
+    row["members"] = []
     try:
         data = _record_data(machine, name, data, stat)
         record = decode_group(name, data)
     except MetadataDecodeError as error:
-        answer["problem"] = error.message
-        return answer
-    answer["size_bytes"], answer["state"] = len(data or b""), _state(record)
+        row["problem"] = error.message
+        return row, 0
+    row["size_bytes"], row["state"] = len(data or b""), _state(record)
     if isinstance(record, ClassicGroupRecord):
-        answer["type"], answer["protocol"] = "classic", record.protocol
-        answer["generation_id"] = record.generation_id
+        row["type"], row["protocol"] = "classic", record.protocol
+        row["generation_id"] = record.generation_id
     else:
-        answer["type"], answer["protocol"] = "consumer", record.assignor
-        answer["generation_id"] = record.group_epoch
-    answer["members"] = [
+        row["type"], row["protocol"] = "consumer", record.assignor
+        row["generation_id"] = record.group_epoch
+    row["members"] = [
         {
             "member_id": each.member_id,
             "instance_id": each.instance_id,
@@ -129,7 +119,7 @@ def _group(machine: StateMachine, name: str, data: bytes | None, stat: Stat) -> 
         }
         for each in record.members
     ]
-    return answer
+    return row, len(record.members)
 
 
 def _state(record: GroupRecord) -> str:
@@ -142,7 +132,7 @@ def _state(record: GroupRecord) -> str:
     return "Stable" if settled else "Reconciling"
 
 
-def _offsets(machine: StateMachine, group_id: str) -> Iterator[GroupOffsetRow]:
+def _offsets(machine: StateMachine, group_id: str) -> Iterator[Answer]:
     for topic in names_below(machine, paths.group_offsets_path(group_id)):
         names = names_below(machine, paths.group_topic_path(group_id, topic))
         for partition in sorted(int(name) for name in names if name.isascii() and name.isdecimal()):
@@ -152,16 +142,8 @@ def _offsets(machine: StateMachine, group_id: str) -> Iterator[GroupOffsetRow]:
                 yield _offset(group_id, key, found[0])
 
 
-def _offset(group_id: str, key: PartitionKey, data: bytes | None) -> GroupOffsetRow:
-    row: GroupOffsetRow = {
-        "topic": key.topic,
-        "partition": key.partition,
-        "offset": None,
-        "leader_epoch": None,
-        "metadata": None,
-        "commit_timestamp_ms": None,
-        "problem": None,
-    }
+def _offset(group_id: str, key: PartitionKey, data: bytes | None) -> Answer:
+    row = {**blank(GroupOffsetRow), "topic": key.topic, "partition": key.partition}
     try:
         record = OffsetRecord.decode(group_id, key, data)
     except MetadataDecodeError as error:

@@ -8,20 +8,24 @@ Source: docs/http.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin.endpoint import Endpoints, answer
+from quorum.admin.endpoint import Answer, Endpoints, answer
 from quorum.admin.reading import Says
-from quorum.admin.view import STATUS_VIEW, VIEW, BadInputError
+from quorum.admin.view import STATUS_VIEW, BadInputError
 from quorum.config.address import parse_member_address
 from quorum.errors import shown
 
 NODE_ID_MAX: Final = 255
 ADDRESS_CHARS_MAX: Final = 300
 ENDPOINTS: Final = Endpoints()
+#: Has the leader carry out (action, node id, address, incarnation, force); returns the log index once that is
+#: applied here, or raises a QuorateError that says whether it is definite and retriable.
+Ask: TypeAlias = Callable[[str, int, str, str, bool], Awaitable[int]]
+ASK: Final = web.AppKey[Ask]("ask")
 _MEMBERS_EXAMPLE: Final = (
     'send {"node_id": 4, "address": "host:port"} to add a node, {"node_id": 4, "replace": true} if its '
     'disk is lost, "incarnation": "<32 hex digits>" with it to name that disk, and "force": true if it is in '
@@ -31,11 +35,9 @@ _MEMBERS_EXAMPLE: Final = (
 NodeId: TypeAlias = Annotated[int, Says("the member", 1, NODE_ID_MAX)]
 
 
-LeaderNow: TypeAlias = Annotated[Mapping[str, object], answer(leader_id=int | None, term=int | None)]
-MemberItems: TypeAlias = Annotated[Mapping[str, object], answer(items=list[dict[str, object]])]
-ChangedMembers: TypeAlias = Annotated[
-    Mapping[str, object], answer(log_index=int, members=list[dict[str, object]])
-]
+LeaderNow: TypeAlias = Annotated[Answer, answer(leader_id=int | None, term=int | None)]
+MemberItems: TypeAlias = Annotated[Answer, answer(items=list[dict[str, object]])]
+ChangedMembers: TypeAlias = Annotated[Answer, answer(log_index=int, members=list[dict[str, object]])]
 
 
 class NamedMember(NamedTuple):
@@ -64,7 +66,8 @@ async def _get_leader(request: web.Request) -> LeaderNow:
 @ENDPOINTS.add("POST", "/v1/leader", example='send {"node_id": 2}')
 async def _post_leader(request: web.Request, body: NamedMember) -> LeaderNow:
     """Hand leadership to a voter."""
-    return await request.app[VIEW].transfer_leadership(body.node_id)
+    await request.app[ASK]("TRANSFER", body.node_id, "", "", False)
+    return await _get_leader(request)
 
 
 @ENDPOINTS.add("GET", "/v1/members")
@@ -76,22 +79,35 @@ async def _get_members(request: web.Request) -> MemberItems:
 @ENDPOINTS.add("POST", "/v1/members", example=_MEMBERS_EXAMPLE)
 async def _post_members(request: web.Request, body: NewMember) -> ChangedMembers:
     """Add a node, or replace a member's disk."""
-    view = request.app[VIEW]
     if body.replace is None:
         for field in ("incarnation", "force"):
             if getattr(body, field) is not None:
                 raise BadInputError(f"{field} is given without replace", _MEMBERS_EXAMPLE, field)
-        return await view.add_member(body.node_id, _address(body.address))
+        return await _change(request, "ADD", body.node_id, address=_address(body.address))
     if body.address is not None:
         problem = "address and replace cannot both be given: a replaced node keeps its address"
         raise BadInputError(problem, _MEMBERS_EXAMPLE, "address")
-    return await view.replace_member(body.node_id, body.incarnation or "", force=body.force is True)
+    incarnation, force = body.incarnation or "", body.force is True
+    return await _change(request, "REPLACE", body.node_id, incarnation=incarnation, force=force)
 
 
 @ENDPOINTS.add("DELETE", "/v1/members")
 async def _delete_members(request: web.Request, query: NamedMember) -> ChangedMembers:
     """Remove a member."""
-    return await request.app[VIEW].remove_member(query.node_id)
+    return await _change(request, "REMOVE", query.node_id)
+
+
+async def _change(
+    request: web.Request,
+    action: str,
+    node_id: int,
+    *,
+    address: str = "",
+    incarnation: str = "",
+    force: bool = False,
+) -> ChangedMembers:
+    log_index = await request.app[ASK](action, node_id, address, incarnation, force)
+    return {"log_index": log_index, "members": request.app[STATUS_VIEW].status()["members"]}
 
 
 def _address(address: str | None) -> str:

@@ -9,36 +9,30 @@ Source: docs/http.md; RFC 9457 for problems.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NotRequired, TypedDict, get_type_hints
+from typing import Final, get_type_hints
 
 from quorum import __version__
-from quorum.admin.endpoint import AdminEndpoint, schema_of
+from quorum.admin.endpoint import AdminEndpoint, answer
 from quorum.admin.reading import Field, body_schema
 from quorum.admin.view import PROBLEM
 from quorum.client import Stat
 
-
-class ProblemAnswer(TypedDict):
-    """What is answered in place of what was asked for (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    #: what to do about it
-    remedy: str
-    #: the same as detail
-    error: str
-    #: what is wrong, in the query or the body
-    field: NotRequired[str]
-    #: whether nothing was done, and never will be
-    definite: NotRequired[bool]
-    retriable: NotRequired[bool]
-
-
 _COMPONENTS: Final = {
-    "Problem": schema_of(ProblemAnswer),
-    "Stat": schema_of(TypedDict("Stat", get_type_hints(Stat))),  # type: ignore[operator]
+    # Source: RFC 9457. Of those that it does not know: what to do about it, the same as detail, what is wrong
+    # in the query or body, and whether nothing was done and never will be.
+    "Problem": answer(
+        ("field", "definite", "retriable"),
+        type=str,
+        title=str,
+        status=int,
+        detail=str,
+        remedy=str,
+        error=str,
+        field=str,
+        definite=bool,
+        retriable=bool,
+    ),
+    "Stat": answer(**get_type_hints(Stat)),
 }
 
 

@@ -9,12 +9,12 @@ Source: docs/pipeline.md, "Change log"; RFC 9110, "410 Gone".
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple, TypedDict
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from aiohttp import web
 
 from quorum.admin.changelog import HISTORY, gone
-from quorum.admin.endpoint import Base64, Endpoints, encoded, schema_of
+from quorum.admin.endpoint import Answer, Base64, Endpoints, answer, encoded
 from quorum.admin.reading import Says
 from quorum.admin.state import MACHINE
 from quorum.admin.view import error_answer
@@ -38,27 +38,14 @@ class TreeQuery(NamedTuple):
     limit: Annotated[int, Says("znodes of a page", 1, NODES_MAX)] = 1000
 
 
-class TreeRow(TypedDict):
-    """A znode as it was."""
-
-    path: str
-    data: Base64
-    version: int
-    ephemeral_owner: int
-
-
-class TreePage(TypedDict):
-    """A page of the tree as it was."""
-
-    as_of_zxid: int
-    items: list[TreeRow]
-    next_after: str | None
+TreeRow: TypeAlias = Annotated[Answer, answer(path=str, data=Base64, version=int, ephemeral_owner=int)]
+TreePage: TypeAlias = Annotated[
+    Answer | web.Response, answer(as_of_zxid=int, items=list[TreeRow], next_after=str | None)
+]
 
 
 @ENDPOINTS.add("GET", "/v1/changelog/tree")
-async def _get_tree(
-    request: web.Request, query: TreeQuery
-) -> Annotated[TreePage | web.Response, schema_of(TreePage)]:
+async def _get_tree(request: web.Request, query: TreeQuery) -> TreePage:
     """All znodes as they were after a transaction."""
     as_of_zxid, after, limit = query
     past_page = PastPage(live_page(request.app[MACHINE]().tree, after, limit), after)
@@ -67,12 +54,12 @@ async def _get_tree(
         return problem
     nodes, next_after = past_page.nodes()
     items = [
-        TreeRow(
-            path=each.path,
-            data=encoded(each.data),
-            version=each.version,
-            ephemeral_owner=each.ephemeral_owner,
-        )
+        {
+            "path": each.path,
+            "data": encoded(each.data),
+            "version": each.version,
+            "ephemeral_owner": each.ephemeral_owner,
+        }
         for each in nodes
     ]
     return {"as_of_zxid": as_of_zxid, "items": items, "next_after": next_after}

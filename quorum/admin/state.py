@@ -7,19 +7,17 @@ Source: docs/http.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin.endpoint import Page
+from quorum.admin.endpoint import Answer
 from quorum.admin.reading import Says
 from quorum.client import Stat
 from quorum.core.machine import StateMachine
 from quorum.core.queries import get_children, get_data
 from quorum.wire.jute import JuteReader
-
-Row = TypeVar("Row", bound=Mapping[str, object])
 
 #: returns the state of now: a snapshot that is installed replaces it
 MACHINE: Final = web.AppKey[Callable[[], StateMachine]]("machine")
@@ -68,7 +66,7 @@ def names_below(machine: StateMachine, path: str) -> list[str]:
     return [] if isinstance(found, int) else sorted(found[2])
 
 
-def page(items: Sequence[Row], key: str, limit: int) -> Page[Row]:
+def page(items: Sequence[Answer], key: str, limit: int) -> Answer:
     """Return a page.
 
     Args:
@@ -77,6 +75,4 @@ def page(items: Sequence[Row], key: str, limit: int) -> Page[Row]:
         limit: items of a page.
     """
     kept = list(items[:limit])
-    next_after = kept[-1][key] if len(items) > limit else None
-    assert next_after is None or isinstance(next_after, str | int)
-    return {"items": kept, "next_after": next_after}
+    return {"items": kept, "next_after": kept[-1][key] if len(items) > limit else None}

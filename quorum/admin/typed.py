@@ -7,11 +7,11 @@ question; a znode whose value no reader understands is shown with its problem. N
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin.endpoint import Endpoints, Page
+from quorum.admin.endpoint import Answer, Endpoints, answer, blank, page_of
 from quorum.admin.reading import Says
 from quorum.admin.state import MACHINE, AfterName, Limit, PageById, Prefix, names_below, page, read_znode
 from quorum.client import Stat
@@ -26,55 +26,52 @@ PARTITIONS_MAX: Final = 5000
 ENDPOINTS: Final = Endpoints()
 
 
-class ClusterRow(TypedDict):
-    """The controller, its epoch, and totals."""
-
-    cluster_id: str | None
-    controller_id: int | None
-    controller_epoch: int | None
-    brokers: int
-    topics: int
-    zxid: int
-    problem: str | None
-
-
-class BrokerRow(TypedDict):
-    """A broker that is registered."""
-
-    broker_id: int
-    #: czxid of the registration
-    generation: int
-    session_id: NotRequired[int]
-    endpoints: NotRequired[list[str]]
-    rack: NotRequired[str | None]
-    incarnation: NotRequired[str | None]
-    admin: NotRequired[str | None]
-    registered_ms: NotRequired[int]
-    #: whether it carries a MAC by a peer secret; whether that one is right only brokers can tell
-    signed: NotRequired[bool]
-    problem: str | None
-
-
-class PartitionRow(TypedDict):
-    """A partition of a topic."""
-
-    partition: int
-    replicas: list[int]
-    leader: int | None
-    leader_epoch: int | None
-    isr: list[int]
-    controller_epoch: int | None
-    version: int | None
-    problem: str | None
-
-
-class TopicRow(TypedDict):
-    """A topic with its partitions."""
-
-    name: str
-    topic_id: str | None
-    partitions: list[PartitionRow]
-    problem: str | None
+ClusterRow: TypeAlias = Annotated[
+    Answer,
+    answer(
+        cluster_id=str | None,
+        controller_id=int | None,
+        controller_epoch=int | None,
+        brokers=int,
+        topics=int,
+        zxid=int,
+        problem=str | None,
+    ),
+]
+#: `generation` is the czxid of the registration; `signed`: whether it carries a MAC by a peer secret (whether
+#: that one is right only brokers can tell)
+BrokerRow: TypeAlias = Annotated[
+    Answer,
+    answer(
+        ("session_id", "endpoints", "rack", "incarnation", "admin", "registered_ms", "signed"),
+        broker_id=int,
+        generation=int,
+        session_id=int,
+        endpoints=list[str],
+        rack=str | None,
+        incarnation=str | None,
+        admin=str | None,
+        registered_ms=int,
+        signed=bool,
+        problem=str | None,
+    ),
+]
+PartitionRow: TypeAlias = Annotated[
+    Answer,
+    answer(
+        partition=int,
+        replicas=list[int],
+        leader=int | None,
+        leader_epoch=int | None,
+        isr=list[int],
+        controller_epoch=int | None,
+        version=int | None,
+        problem=str | None,
+    ),
+]
+TopicRow: TypeAlias = Annotated[
+    Answer, answer(name=str, topic_id=str | None, partitions=list[PartitionRow], problem=str | None)
+]
 
 
 class TopicsQuery(NamedTuple):
@@ -96,29 +93,26 @@ def _data(machine: StateMachine, path: str) -> tuple[bytes | None, Stat] | None:
 async def _get_cluster(request: web.Request) -> ClusterRow:
     """Controller and totals."""
     machine = request.app[MACHINE]()
-    answer: ClusterRow = {
-        "cluster_id": None,
-        "controller_id": None,
-        "controller_epoch": None,
-        "problem": None,
+    found_out = {
+        **blank(ClusterRow),
         "brokers": len(names_below(machine, paths.BROKER_IDS)),
         "topics": len(names_below(machine, paths.BROKER_TOPICS)),
         "zxid": machine.zxid,
     }
     try:
         if found := _data(machine, paths.CLUSTER_ID):
-            answer["cluster_id"] = records.decode_cluster_id(found[0])
+            found_out["cluster_id"] = records.decode_cluster_id(found[0])
         if found := _data(machine, paths.CONTROLLER_EPOCH):
-            answer["controller_epoch"] = records.decode_controller_epoch(found[0])
+            found_out["controller_epoch"] = records.decode_controller_epoch(found[0])
         if found := _data(machine, paths.CONTROLLER):
-            answer["controller_id"] = records.ControllerRecord.decode(found[0]).broker_id
+            found_out["controller_id"] = records.ControllerRecord.decode(found[0]).broker_id
     except MetadataDecodeError as error:
-        answer["problem"] = error.message
-    return answer
+        found_out["problem"] = error.message
+    return found_out
 
 
 @ENDPOINTS.add("GET", "/v1/brokers")
-async def _get_brokers(request: web.Request, query: PageById) -> Page[BrokerRow]:
+async def _get_brokers(request: web.Request, query: PageById) -> Annotated[Answer, page_of(BrokerRow)]:
     """Brokers and their generations."""
     machine, (limit, after) = request.app[MACHINE](), query
     names = names_below(machine, paths.BROKER_IDS)
@@ -127,13 +121,13 @@ async def _get_brokers(request: web.Request, query: PageById) -> Page[BrokerRow]
     return page([each for broker_id in later for each in _broker(machine, broker_id)], "broker_id", limit)
 
 
-def _broker(machine: StateMachine, broker_id: int) -> Iterator[BrokerRow]:
+def _broker(machine: StateMachine, broker_id: int) -> Iterator[Answer]:
     path = paths.broker_id_path(broker_id)
     found = _data(machine, path)
     if found is None:
         return
     data, stat = found
-    answer: BrokerRow = {
+    row: Answer = {
         "broker_id": broker_id,
         "generation": stat.czxid,
         "session_id": stat.ephemeral_owner,
@@ -142,10 +136,10 @@ def _broker(machine: StateMachine, broker_id: int) -> Iterator[BrokerRow]:
     try:
         record = records.BrokerRecord.decode(broker_id, data)
     except MetadataDecodeError as error:
-        yield {**answer, "problem": error.message}
+        yield {**row, "problem": error.message}
         return
     yield {
-        **answer,
+        **row,
         "endpoints": list(record.endpoints),
         "rack": record.rack,
         "incarnation": record.incarnation,
@@ -156,10 +150,10 @@ def _broker(machine: StateMachine, broker_id: int) -> Iterator[BrokerRow]:
 
 
 @ENDPOINTS.add("GET", "/v1/topics")
-async def _get_topics(request: web.Request, query: TopicsQuery) -> Page[TopicRow]:
+async def _get_topics(request: web.Request, query: TopicsQuery) -> Annotated[Answer, page_of(TopicRow)]:
     """Topics and their partitions."""
     machine, (limit, after, prefix, lacking) = request.app[MACHINE](), query
-    items: list[TopicRow] = []
+    items: list[Answer] = []
     partitions = 0
     found = names_below(machine, paths.BROKER_TOPICS)
     names = [name for name in found if name.startswith(prefix) and name > after]
@@ -175,41 +169,32 @@ async def _get_topics(request: web.Request, query: TopicsQuery) -> Page[TopicRow
     return {"items": items, "next_after": None}
 
 
-def _topic(machine: StateMachine, name: str, *, lacking: bool) -> tuple[TopicRow | None, int]:
+def _topic(machine: StateMachine, name: str, *, lacking: bool) -> tuple[Answer | None, int]:
     """Return a topic, None if the filter leaves nothing of it, and how many partitions were looked at."""
     found = _data(machine, paths.topic_path(name))
     if found is None:
         return None, 1
-    answer: TopicRow = {"name": name, "topic_id": None, "partitions": [], "problem": None}
+    row: Answer = {"name": name, "topic_id": None, "partitions": [], "problem": None}
     try:
         record = records.TopicRecord.decode(name, found[0])
     except MetadataDecodeError as error:
-        return {**answer, "problem": error.message}, 1
-    if record.topic_id is not None:
-        answer["topic_id"] = records.encode_topic_id(record.topic_id)
-    rows: list[PartitionRow] = []
+        return {**row, "problem": error.message}, 1
+    rows: list[Answer] = []
     for partition, replicas in sorted(record.partitions.items()):
-        isr, row = _partition(machine, PartitionKey(name, partition), replicas)
+        isr, state = _partition(machine, PartitionKey(name, partition), replicas)
         if not lacking or set(isr) < set(replicas):
-            rows.append(row)
-    answer["partitions"] = rows
-    return (answer if rows or not lacking else None), len(record.partitions) or 1
+            rows.append(state)
+    topic_id = None if record.topic_id is None else records.encode_topic_id(record.topic_id)
+    topic = {**row, "topic_id": topic_id, "partitions": rows}
+    return (topic if rows or not lacking else None), len(record.partitions) or 1
 
 
 def _partition(
     machine: StateMachine, key: PartitionKey, replicas: Sequence[int]
-) -> tuple[Sequence[int], PartitionRow]:
+) -> tuple[Sequence[int], Answer]:
     """Return a partition's ISR, empty if it is not known, and its row."""
-    row: PartitionRow = {
-        "leader": None,
-        "leader_epoch": None,
-        "controller_epoch": None,
-        "version": None,
-        "problem": None,
-        "partition": key.partition,
-        "replicas": list(replicas),
-        "isr": [],
-    }
+    row = {**blank(PartitionRow), "partition": key.partition, "replicas": list(replicas), "isr": []}
+    isr: Sequence[int] = ()
     found = _data(machine, paths.partition_state_path(key))
     if found is not None:
         row["version"] = found[1].version
@@ -218,7 +203,7 @@ def _partition(
         except MetadataDecodeError as error:
             row["problem"] = error.message
         else:
-            row["isr"] = list(record.isr)
+            isr = row["isr"] = list(record.isr)
             row["leader"], row["leader_epoch"] = record.leader, record.leader_epoch
             row["controller_epoch"] = record.controller_epoch
-    return row["isr"], row
+    return isr, row

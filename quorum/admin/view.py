@@ -32,30 +32,6 @@ class StatusView(Protocol):
         """Return the metric families with their values of now."""
 
 
-class AdminView(StatusView, Protocol):
-    """The node of an admin port. Every call comes from the node's loop.
-
-    A change has its answer once it is applied on this node. Each of them raises a QuorateError that says
-    whether it is definite (nothing changed and never will) and retriable.
-    """
-
-    async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
-        """Let a voter lead; returns leader_id and term."""
-
-    async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
-        """Let a node join as a learner; returns log_index and members, as the others do."""
-
-    async def replace_member(self, node_id: int, incarnation: str, *, force: bool) -> Mapping[str, object]:
-        """Retire the disk of a member: the one of this incarnation, or the recorded one if it is empty; one
-        that is in use, or the last but one that votes, only by force."""
-
-    async def remove_member(self, node_id: int) -> Mapping[str, object]:
-        """Let a member go."""
-
-    async def take_snapshot(self) -> Mapping[str, object]:
-        """Have a snapshot of all that is applied here; returns the log_index that it covers at least."""
-
-
 class BadInputError(Exception):
     """A request that is not well-formed; it reached nobody."""
 
@@ -66,7 +42,6 @@ class BadInputError(Exception):
         self.remedy = remedy
 
 
-VIEW: Final = web.AppKey[AdminView]("view")
 STATUS_VIEW: Final = web.AppKey[StatusView]("status_view")
 
 

@@ -10,11 +10,11 @@ Source: docs/http.md; ZooKeeper 3.9 (codes).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin.endpoint import Base64, Endpoints, StatFields, encoded, schema_of
+from quorum.admin.endpoint import Answer, Base64, Endpoints, StatFields, answer, encoded, schema_of
 from quorum.admin.gateway import Gateway
 from quorum.admin.past import past_node
 from quorum.admin.reading import Says
@@ -128,61 +128,26 @@ class Steps(NamedTuple):
     ]
 
 
-class PastStatFields(TypedDict):
-    """What is known of a Stat in the past."""
-
-    czxid: int
-    mzxid: int
-    ctime_ms: int
-    mtime_ms: int
-    version: int
-    aversion: int
-    ephemeral_owner: int
-    data_length: int
-    children_count: int
-
-
-class ZnodeRead(TypedDict):
-    """A znode that was read."""
-
-    path: str
-    data: Base64
-    stat: Annotated[Mapping[str, int], {"anyOf": [schema_of(StatFields), schema_of(PastStatFields)]}]
-    children: list[str]
-    zxid: int
-
-
-class ZnodeWritten(TypedDict):
-    """A znode that was written."""
-
-    path: str
-    stat: StatFields
-
-
-class ZnodeDeleted(TypedDict):
-    """A znode that was deleted."""
-
-    path: str
-
-
-class StepResult(TypedDict):
-    """What an operation did."""
-
-    op: str
-    path: str | None
-    stat: Annotated[Mapping[str, int] | None, {"oneOf": [schema_of(StatFields), {"type": "null"}]}]
-
-
-class StepResults(TypedDict):
-    """What the operations of a transaction did."""
-
-    results: list[StepResult]
+#: what is known of a Stat in the past
+_PAST_STAT: Final = answer(
+    (),
+    **dict.fromkeys(("czxid", "mzxid", "ctime_ms", "mtime_ms", "version", "aversion"), int),
+    **dict.fromkeys(("ephemeral_owner", "data_length", "children_count"), int),
+)
+_STAT: Final = schema_of(StatFields)
+_READ_STAT: TypeAlias = Annotated[Answer, {"anyOf": [_STAT, _PAST_STAT]}]
+_STEP_STAT: TypeAlias = Annotated[Answer, {"oneOf": [_STAT, {"type": "null"}]}]
+ZnodeRead: TypeAlias = Annotated[
+    Answer | web.Response, answer(path=str, data=Base64, stat=_READ_STAT, children=list[str], zxid=int)
+]
+ZnodeWritten: TypeAlias = Annotated[Answer | web.Response, answer(path=str, stat=StatFields)]
+ZnodeDeleted: TypeAlias = Annotated[Answer | web.Response, answer(path=str)]
+StepResult: TypeAlias = Annotated[Answer, answer(op=str, path=str | None, stat=_STEP_STAT)]
+StepResults: TypeAlias = Annotated[Answer | web.Response, answer(results=list[StepResult])]
 
 
 @ENDPOINTS.add("GET", "/v1/znodes")
-async def _get_znode(
-    request: web.Request, query: ReadQuery
-) -> Annotated[ZnodeRead | web.Response, schema_of(ZnodeRead)]:
+async def _get_znode(request: web.Request, query: ReadQuery) -> ZnodeRead:
     """Read a znode."""
     path, machine = query.path, request.app[MACHINE]
     if query.linearizable:
@@ -207,7 +172,7 @@ async def _get_znode(
 
 def _node(
     query: ReadQuery, data: bytes | None, stat: Mapping[str, int], names: Sequence[str], zxid: int
-) -> ZnodeRead:
+) -> Answer:
     children = sorted(name for name in names if name > query.after)[: query.limit]
     return {"path": query.path, "data": encoded(data), "stat": stat, "children": children, "zxid": zxid}
 
@@ -221,9 +186,7 @@ def _absent(path: str, code: int) -> web.Response:
 @ENDPOINTS.add(
     "PUT", "/v1/znodes", example='send {"data": "aGVsbG8="}: base64, or null', bytes_max=BODY_BYTES_MAX
 )
-async def _put_znode(
-    request: web.Request, query: WriteQuery, body: NewData
-) -> Annotated[ZnodeWritten | web.Response, schema_of(ZnodeWritten)]:
+async def _put_znode(request: web.Request, query: WriteQuery, body: NewData) -> ZnodeWritten:
     """Write a znode."""
     path, version, create = query
     try:
@@ -240,9 +203,7 @@ async def _put_znode(
 
 
 @ENDPOINTS.add("DELETE", "/v1/znodes")
-async def _delete_znode(
-    request: web.Request, query: DeleteQuery
-) -> Annotated[ZnodeDeleted | web.Response, schema_of(ZnodeDeleted)]:
+async def _delete_znode(request: web.Request, query: DeleteQuery) -> ZnodeDeleted:
     """Delete a znode."""
     try:
         async with request.app[GATEWAY].client() as client:
@@ -253,9 +214,7 @@ async def _delete_znode(
 
 
 @ENDPOINTS.add("POST", "/v1/transactions", example=_TRANSACTION_EXAMPLE, bytes_max=BODY_BYTES_MAX)
-async def _post_transaction(
-    request: web.Request, body: Steps
-) -> Annotated[StepResults | web.Response, schema_of(StepResults)]:
+async def _post_transaction(request: web.Request, body: Steps) -> StepResults:
     """Carry out all of some operations, or none."""
     transaction = Transaction()
     try:

@@ -18,8 +18,7 @@ from quorum.client.hosts import parse_hosts
 from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.ranges import INT32_MAX, int64, whole
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
-from quorum.client.session import NO_SESSION, ClientSession, SessionToken, StateListener
-from quorum.client.state import ClientState
+from quorum.client.session import NO_SESSION, ClientSession, SessionToken
 from quorum.client.watches import WatchCallback, WatchType
 from quorum.wire.jute import Stat
 
@@ -27,10 +26,9 @@ DEFAULT_SESSION_TIMEOUT_MS: Final = 10_000
 DEFAULT_REQUESTS_MAX: Final = 1_000
 #: What an untuned ZooKeeper accepts (jute.maxbuffer).
 DEFAULT_REQUEST_BYTES_MAX: Final = 0xFFFFF
-DEFAULT_PATIENCE_MS: Final = 15_000.0
 
 
-class Client:
+class Client(ClientSession):
     """A session and its operations; an async context manager that starts and closes it.
 
     Every operation may raise ConnectionLossError (indefinite, unless it says that it was never sent),
@@ -72,7 +70,7 @@ class Client:
         int64("Client", "", "resume.last_zxid", resume.last_zxid)
         self._default_acl: Sequence[AccessEntry] | None = None
         self._acl: requests.Acl | None = None
-        self._session = ClientSession(
+        super().__init__(
             parse_hosts(hosts),
             session_timeout_ms=session_timeout_ms,
             requests_max=requests_max,
@@ -91,31 +89,6 @@ class Client:
         self._acl = None if acl is None else lookups.acl_entries("default_acl", "", acl)
         self._default_acl = acl
 
-    async def start(self, patience_ms: float = DEFAULT_PATIENCE_MS) -> None:
-        """Connect and wait for the session.
-
-        Raises:
-            NoServerError: no server gave one within patience_ms.
-            SessionExpiredError: the session to resume is over.
-            ClientClosedError: the client is closed, or was closed meanwhile.
-        """
-        await self._session.start(patience_ms)
-
-    async def close(self, *, keep_session: bool = False) -> None:
-        """End the session, and the connection; a start() under way ends with ClientClosedError.
-
-        When it returns, nothing of this client runs any more. That does not say that a server has confirmed
-        the end of the session: without a connection, or when it breaks first, the session expires on its own.
-        What is on the wire still gets its reply, what waits for a place fails with ClientClosedError. Another
-        close() meanwhile waits for the first and changes nothing; if the first is cancelled, the connection
-        is dropped at once.
-
-        Args:
-            keep_session: only drop the connection, at once; the outcome of what is on the wire is unknown.
-                The session lives on until its timeout and can be resumed.
-        """
-        await self._session.close(keep_session=keep_session)
-
     async def __aenter__(self) -> Self:
         """Start."""
         await self.start()
@@ -124,34 +97,6 @@ class Client:
     async def __aexit__(self, *_exc: object) -> None:
         """Close."""
         await self.close()
-
-    @property
-    def state(self) -> ClientState:
-        """Where the session is in its life."""
-        return self._session.state
-
-    @property
-    def session_id(self) -> int:
-        """Id of the session, 0 before there is one; ephemeral_owner of its ephemerals."""
-        return self._session.token.session_id
-
-    @property
-    def session_token(self) -> SessionToken:
-        """What another client can resume this session with, as of now."""
-        return self._session.token
-
-    @property
-    def session_timeout_ms(self) -> int:
-        """Session timeout: what the servers granted, before that what was asked for."""
-        return self._session.timeout_ms
-
-    def add_listener(self, listener: StateListener) -> None:
-        """Call a function at every change of state, in order, from the event loop."""
-        self._session.add_listener(listener)
-
-    def remove_listener(self, listener: StateListener) -> None:
-        """Stop calling a function."""
-        self._session.remove_listener(listener)
 
     async def create(
         self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT
@@ -163,13 +108,13 @@ class Client:
             NoNodeError: its parent does not.
             NoChildrenForEphemeralsError: its parent is ephemeral.
         """
-        return await self._session.call(requests.create(path, data, mode, self._acl))
+        return await self.call(requests.create(path, data, mode, self._acl))
 
     async def create2(
         self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT
     ) -> tuple[str, Stat]:
         """Create a node and return its path and Stat; fails as create does."""
-        return await self._session.call(requests.create2(path, data, mode, self._acl))
+        return await self.call(requests.create2(path, data, mode, self._acl))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Delete a node.
@@ -179,11 +124,11 @@ class Client:
             BadVersionError: it has another version.
             NotEmptyError: it has children.
         """
-        await self._session.call(requests.delete(path, version))
+        await self.call(requests.delete(path, version))
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
         """Return the Stat of a node or None; a watch waits for creation, change or deletion."""
-        return await self._session.call(requests.exists(path, watch))
+        return await self.call(requests.exists(path, watch))
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes | None, Stat]:
         """Return the data (None is null) and Stat of a node; a watch waits for change or deletion.
@@ -191,7 +136,7 @@ class Client:
         Raises:
             NoNodeError: there is none; no watch is left.
         """
-        return await self._session.call(requests.get(path, watch))
+        return await self.call(requests.get(path, watch))
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
         """Replace the data of a node and return its Stat.
@@ -200,7 +145,7 @@ class Client:
             NoNodeError: there is none.
             BadVersionError: it has another version.
         """
-        return await self._session.call(requests.set_data(path, data, version))
+        return await self.call(requests.set_data(path, data, version))
 
     async def get_children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         """Return the names of a node's children, in the server's order; a watch waits for one more or less,
@@ -209,11 +154,11 @@ class Client:
         Raises:
             NoNodeError: there is no such node; no watch is left.
         """
-        return await self._session.call(requests.get_children(path, watch))
+        return await self.call(requests.get_children(path, watch))
 
     async def get_children2(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
         """Return the names of a node's children and its Stat; otherwise as get_children."""
-        return await self._session.call(requests.get_children2(path, watch))
+        return await self.call(requests.get_children2(path, watch))
 
     async def multi(self, transaction: Transaction) -> list[OperationResult]:
         """Run all operations of a transaction, or none; returns one result per operation.
@@ -221,15 +166,15 @@ class Client:
         Raises:
             MultiFailedError: one of them failed; it says which and why. Nothing took effect.
         """
-        return await self._session.call(requests.multi(transaction, self._acl))
+        return await self.call(requests.multi(transaction, self._acl))
 
     async def sync(self, path: str = "/") -> str:
         """Wait until the server has applied everything that was committed before, and return the path."""
-        return await self._session.call(requests.sync(path))
+        return await self.call(requests.sync(path))
 
     async def create_container(self, path: str, data: bytes | None = b"") -> tuple[str, Stat]:
         """Create a node that the servers delete once it had children and has none; fails as create does."""
-        return await self._session.call(lookups.create_container(path, data, self._acl))
+        return await self.call(lookups.create_container(path, data, self._acl))
 
     async def create_ttl(
         self, path: str, data: bytes | None, ttl_ms: int, *, sequential: bool = False
@@ -240,7 +185,7 @@ class Client:
             BadArgumentsError: ttl_ms is not from 1 to 2^40 - 1. Otherwise fails as create does.
         """
         request = lookups.create_ttl(path, data, ttl_ms, sequential=sequential, acl=self._acl)
-        return await self._session.call(request)
+        return await self.call(request)
 
     async def get_acl(self, path: str) -> tuple[list[AccessEntry], Stat]:
         """Return the access list of a node, without digests unless this client may change it, and its Stat.
@@ -249,7 +194,7 @@ class Client:
             NoNodeError: there is no such node.
             NoAuthError: this client may neither read nor administer it.
         """
-        return await self._session.call(lookups.get_acl(path))
+        return await self.call(lookups.get_acl(path))
 
     async def set_acl(self, path: str, acl: Sequence[AccessEntry], aversion: int = ANY_VERSION) -> Stat:
         """Replace the access list of a node and return its Stat.
@@ -260,22 +205,7 @@ class Client:
             NoAuthError: this client may not administer it.
             BadVersionError: its access list has another version.
         """
-        return await self._session.call(lookups.set_acl(path, acl, aversion))
-
-    async def add_auth(self, scheme: str, credentials: bytes) -> None:
-        """Prove something about this client, as ("digest", b"user:password"), on this and every later
-        connection; returns when a server has accepted it.
-
-        If a later server refuses what one has accepted, the client does not go on with fewer rights: it
-        leaves that server, tells the event loop's exception handler an AuthFailedError, and offers the same
-        to the next one. While all refuse, it goes from server to server, slower and slower, and calls fail
-        with ConnectionLossError.
-
-        Raises:
-            AuthFailedError: it was refused before any server accepted it. The server ends the connection; the
-                session lives on without it.
-        """
-        await self._session.add_auth(scheme, credentials)
+        return await self.call(lookups.set_acl(path, acl, aversion))
 
     async def add_watch(self, path: str, watch: WatchCallback, *, recursive: bool = False) -> None:
         """Watch a node, which need not exist, until the watch is removed or the session ends.
@@ -284,7 +214,7 @@ class Client:
         and deletion of the node and of all below it. It lives on when the client reconnects, but what
         happened in between stays unknown: read again after SUSPENDED and CONNECTED.
         """
-        await self._session.call(lookups.add_watch(path, watch, recursive=recursive))
+        await self.call(lookups.add_watch(path, watch, recursive=recursive))
 
     async def remove_watches(self, path: str, watch_type: WatchType = WatchType.ANY) -> None:
         """Remove this client's watches of a path; each callback gets an event ..._WATCH_REMOVED.
@@ -292,11 +222,11 @@ class Client:
         Raises:
             NoWatchError: there is none of this type.
         """
-        await self._session.call(lookups.remove_watches(path, watch_type))
+        await self.call(lookups.remove_watches(path, watch_type))
 
     async def get_ephemerals(self, prefix: str = "/") -> list[str]:
         """Return the paths of this session's ephemerals that begin with a prefix, in any order."""
-        return await self._session.call(lookups.get_ephemerals(prefix))
+        return await self.call(lookups.get_ephemerals(prefix))
 
     async def count_descendants(self, path: str) -> int:
         """Return how many nodes stand below a node.
@@ -304,11 +234,11 @@ class Client:
         Raises:
             NoNodeError: there is no such node.
         """
-        return await self._session.call(lookups.count_descendants(path))
+        return await self.call(lookups.count_descendants(path))
 
     async def who_am_i(self) -> list[tuple[str, str]]:
         """Return what the server takes this client for: (scheme, user name) in any order."""
-        return await self._session.call(lookups.who_am_i())
+        return await self.call(lookups.who_am_i())
 
     async def read_all(self, paths: Sequence[str]) -> list[ReadOutcome]:
         """Read any number of nodes; a node that cannot be read has its error in the result.
@@ -316,4 +246,4 @@ class Client:
         As few requests as their number and sizes allow. What one request reads, up to 1,000 nodes and 32 MiB,
         is of one moment; more may be of several.
         """
-        return await bulk.read_all(self._session, paths)
+        return await bulk.read_all(self, paths)

@@ -9,7 +9,8 @@ elsewhere. Soft state only. Source: ZooKeeper programmer's guide (sessions, hear
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol, cast
+from collections.abc import Callable
+from typing import Final, cast
 
 from quorum.errors import ProtocolError
 
@@ -19,22 +20,24 @@ REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 _LENGTH_BYTES: Final = 4
 
 
-class ServerLinkOwner(Protocol):
-    """What a link tells its owner; both calls come from the event loop, in order."""
-
-    def link_frame(self, link: ServerLink, frame: memoryview) -> None:
-        """Take one whole frame, without its length; may raise ProtocolError."""
-
-    def link_closed(self, link: ServerLink, reason: str) -> None:
-        """Learn that the link is gone; called exactly once for each link that was connected."""
-
-
 class ServerLink(asyncio.Protocol):
     """One connection to one server."""
 
-    def __init__(self, owner: ServerLinkOwner, loop: asyncio.AbstractEventLoop) -> None:
-        """Make a link that is not connected yet."""
-        self._owner = owner
+    def __init__(
+        self,
+        take_frame: Callable[[ServerLink, memoryview], None],
+        closed: Callable[[ServerLink, str], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Make a link that is not connected yet.
+
+        Args:
+            take_frame: takes one whole frame, without its length; may raise ProtocolError.
+            closed: takes the reason why the link is gone, once if it was connected.
+            loop: calls both, in order.
+        """
+        self._take_frame = take_frame
+        self._closed = closed
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
@@ -115,7 +118,7 @@ class ServerLink(asyncio.Protocol):
                 break
             position += _LENGTH_BYTES
             try:
-                self._owner.link_frame(self, view[position : position + length])
+                self._take_frame(self, view[position : position + length])
             except ProtocolError as error:
                 self.abort(f"the server sent a malformed reply: {error.message}")
                 return
@@ -128,7 +131,7 @@ class ServerLink(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._outgoing.clear()
-        self._owner.link_closed(self, self._reason if exc is None else f"{self._reason}: {exc}")
+        self._closed(self, self._reason if exc is None else f"{self._reason}: {exc}")
 
     def _flush(self) -> None:
         if self._outgoing and self._open:

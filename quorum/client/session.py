@@ -43,6 +43,7 @@ from quorum.wire.protocol import XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_W
 
 _EVENT_TYPES: Final = frozenset(EventType)
 
+DEFAULT_PATIENCE_MS: Final = 15_000.0
 CONNECT_TIMEOUT_MIN_MS: Final = 200.0
 #: A connection that ended sooner counts as a failure, so that two holders of one session, which take it from
 #: each other, slow down instead of filling the log with moves.
@@ -111,19 +112,19 @@ class ClientSession:
         return self._state
 
     @property
-    def token(self) -> SessionToken:
-        """What this session can be resumed with."""
+    def session_id(self) -> int:
+        """Id of the session, 0 before there is one; ephemeral_owner of its ephemerals."""
+        return self._token.session_id
+
+    @property
+    def session_token(self) -> SessionToken:
+        """What another client can resume this session with, as of now."""
         return self._token
 
     @property
-    def timeout_ms(self) -> int:
+    def session_timeout_ms(self) -> int:
         """Session timeout: what the servers granted, before that what was asked for."""
         return self._timeout_ms
-
-    @property
-    def watches(self) -> WatchRegistry:
-        """Everything that is armed."""
-        return self._watches
 
     def add_listener(self, listener: StateListener) -> None:
         """Call a function at every change of state, in order, from the event loop."""
@@ -133,7 +134,7 @@ class ClientSession:
         """Stop calling a function."""
         self._listeners.remove(listener)
 
-    async def start(self, patience_ms: float) -> None:
+    async def start(self, patience_ms: float = DEFAULT_PATIENCE_MS) -> None:
         """Connect and wait until a server serves the session.
 
         Raises:
@@ -182,13 +183,17 @@ class ClientSession:
         return result
 
     async def add_auth(self, scheme: str, credentials: bytes) -> None:
-        """Prove something on this connection and on every one to come; returns when it was accepted.
+        """Prove something about this client, as ("digest", b"user:password"), on this and every later
+        connection; returns when a server has accepted it.
 
-        If a later server refuses what one has accepted, the client leaves that server rather than go on with
-        fewer rights, tells the event loop's exception handler an AuthFailedError, and offers it to the next.
+        If a later server refuses what one has accepted, the client keeps its rights: it leaves that server,
+        passes an AuthFailedError to the event loop's exception handler, and offers the same to the next one.
+        While all refuse, it goes from server to server, slower and slower, and calls fail with
+        ConnectionLossError.
 
         Raises:
-            AuthFailedError: it was refused before any server accepted it, and is not tried again.
+            AuthFailedError: it was refused before any server accepted it. The server ends the connection; the
+                session lives on without it.
             ClientError: as call does, but no ConnectionLossError: the next connection repeats it.
         """
         self._check_usable()
@@ -280,7 +285,7 @@ class ClientSession:
     async def _serve_through(self, host: HostPort) -> str:
         """Use one server for as long as it serves; returns why that ended."""
         connect_timeout_ms = max(CONNECT_TIMEOUT_MIN_MS, self._timeout_ms / len(self._rotation))
-        link = ServerLink(self, self._loop)
+        link = ServerLink(self._link_frame, self._link_closed, self._loop)
         self._greeted = False
         self._link_event = self._loop.create_future()
         try:
@@ -297,7 +302,7 @@ class ClientSession:
                 reason = f"no answer to the handshake within {connect_timeout_ms:.0f} ms"
                 link.abort(reason)
                 # At once: what the transport tells later would be taken for the end of the next connection.
-                self.link_closed(link, reason)
+                self._link_closed(link, reason)
                 return reason
         except (OSError, UnicodeError) as error:
             # UnicodeError: a host name that no name service could know.
@@ -313,7 +318,7 @@ class ClientSession:
             self._rotation.connected()
         return self._failure
 
-    def link_frame(self, link: ServerLink, frame: memoryview) -> None:
+    def _link_frame(self, link: ServerLink, frame: memoryview) -> None:
         """Take one frame (called by the link)."""
         if link is not self._link:
             return
@@ -345,7 +350,7 @@ class ClientSession:
         else:
             self._handle_reply(header, frame)
 
-    def link_closed(self, link: ServerLink, reason: str) -> None:
+    def _link_closed(self, link: ServerLink, reason: str) -> None:
         """Learn that the connection is gone (called by the link, or where it is given up)."""
         if link is not self._link:
             return

@@ -7,7 +7,6 @@ nothing.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 from quorum.config.address import Address, is_loopback
 from quorum.config.secrets import read_secret
@@ -16,43 +15,32 @@ from quorum.errors import ConfigError, ConfigProblem
 _FILES = ("admin_operate_token_file", "admin_read_token_file")
 
 
-class AdminSecurity(Protocol):
-    """What a section [security] says of the admin port."""
-
-    @property
-    def admin_operate_token_file(self) -> Path | None:
-        """File of the token for everything; None: no token is needed."""
-
-    @property
-    def admin_read_token_file(self) -> Path | None:
-        """File of the token for reading; None: no token is needed."""
-
-    @property
-    def admin_behind_proxy(self) -> bool:
-        """Whether a proxy before the port encrypts."""
-
-
-def read_admin_tokens(security: AdminSecurity) -> tuple[bytes, bytes] | None:
+def read_admin_tokens(operate: Path | None, read: Path | None) -> tuple[bytes, bytes] | None:
     """Return the tokens for everything and for reading; None where the port needs none.
 
     Raises:
         ConfigError: a file cannot be read.
     """
-    operate, read = security.admin_operate_token_file, security.admin_read_token_file
     if operate is None or read is None:
         return None
     return _read(operate, _FILES[0]), _read(read, _FILES[1])
 
 
-def check_admin_port(admin: Address | None, security: AdminSecurity, problems: list[ConfigProblem]) -> None:
+def check_admin_port(
+    admin: Address | None,
+    paths: tuple[Path | None, Path | None],
+    problems: list[ConfigProblem],
+    *,
+    behind_proxy: bool,
+) -> None:
     """Note what is wrong with the tokens, or missing where the port is not on loopback.
 
     Args:
         admin: listen.admin; None: it is malformed itself.
-        security: the section.
+        paths: files of the tokens for everything and for reading; None: no token is needed.
         problems: gets what is wrong.
+        behind_proxy: whether a proxy before the port encrypts.
     """
-    paths = security.admin_operate_token_file, security.admin_read_token_file
     files = dict(zip(_FILES, paths, strict=True))
     for key, path in files.items():
         if path is None:
@@ -63,7 +51,7 @@ def check_admin_port(admin: Address | None, security: AdminSecurity, problems: l
             problems.extend(error.problems)
     missing = [key for key, path in files.items() if path is None]
     if admin is not None and not is_loopback(admin):
-        missing += [] if security.admin_behind_proxy else ["admin_behind_proxy"]
+        missing += [] if behind_proxy else ["admin_behind_proxy"]
         if missing:
             problem = f"is not on loopback, and {', '.join(f'security.{key}' for key in missing)} is not set"
             remedy = (

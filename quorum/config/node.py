@@ -294,7 +294,9 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
             read_peer_secret(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
-        check_admin_port(listen.admin if listen else None, security, problems)
+        tokens = security.admin_operate_token_file, security.admin_read_token_file
+        admin = listen.admin if listen else None
+        check_admin_port(admin, tokens, problems, behind_proxy=security.admin_behind_proxy)
     if problems or not (node and listen and security and raft and limits and changelog):
         raise ConfigError.of(problems)
     sorted_members = MappingProxyType(dict(sorted(members.items())))

@@ -187,7 +187,9 @@ class QuorumNode:
         config = self.config
         client, peer, admin = self._bind()
         secret = read_peer_secret(config.security.peer_secret_file)
-        tokens = read_admin_tokens(config.security)
+        tokens = read_admin_tokens(
+            config.security.admin_operate_token_file, config.security.admin_read_token_file
+        )
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
         self._member = member = QuorumMember(
             config, runtime, OsDisk(), start=self._start_mode, on_failure=self._on_failure

@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from pathlib import Path, PurePath
 from typing import Annotated, Final, TypeAlias
@@ -21,14 +21,15 @@ from aiohttp import web
 
 from quorum.admin import changelog, events, groups, members, past, typed, znodes
 from quorum.admin.app import STATUS_ENDPOINTS, base_app
-from quorum.admin.endpoint import AdminEndpoint, Endpoints, Page, answer, schema_of
+from quorum.admin.endpoint import AdminEndpoint, Answer, Endpoints, answer, page_of, schema_of
 from quorum.admin.gateway import Gateway
 from quorum.admin.reading import Says
 from quorum.admin.state import MACHINE, PageById, PageByName, page
-from quorum.admin.view import VIEW, AdminView, error_answer, json_answer
+from quorum.admin.view import error_answer, json_answer
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
+from quorum.node.node_view import RunningNodeView
 from quorum.platform.runtime import Disk
 from quorum.raft.snapshots.handing import with_another_key
 from quorum.raft.snapshots.snapshots import SnapshotFile
@@ -37,20 +38,20 @@ from quorum.server.inspection import UNKNOWN_BYTES, View, bytes_below
 
 log = logging.getLogger("quorate.admin")
 
-_MEMBER: Final = web.AppKey[QuorumMember]("member")
+MEMBER: Final = web.AppKey[QuorumMember]("member")
 _NODE: Final = Endpoints()
 _COMMANDS: Final = Endpoints()
 SnapshotName: TypeAlias = Annotated[str, Says("of a snapshot, as listed", pattern="[0-9a-z.-]{1,100}")]
 CommandName: TypeAlias = Annotated[str, Says("of a command, as listed", pattern="[a-z_]{1,40}")]
 
 
-TakenSnapshot: TypeAlias = Annotated[Mapping[str, object], answer(log_index=int)]
+TakenSnapshot: TypeAlias = Annotated[Answer, answer(log_index=int)]
 SnapshotRow: TypeAlias = Annotated[
-    Mapping[str, object], answer(name=str, log_index=int, term=int, size_bytes=int, path=str)
+    Answer, answer(name=str, log_index=int, term=int, size_bytes=int, path=str)
 ]
-SnapshotItems: TypeAlias = Annotated[Mapping[str, object], answer(items=list[SnapshotRow], problem=str)]
+SnapshotItems: TypeAlias = Annotated[Answer, answer(items=list[SnapshotRow], problem=str)]
 JournalNow: TypeAlias = Annotated[
-    Mapping[str, object],
+    Answer,
     answer(
         first_index=int,
         durable_index=int,
@@ -67,7 +68,7 @@ JournalNow: TypeAlias = Annotated[
     ),
 ]
 SettingsInForce: TypeAlias = Annotated[
-    Mapping[str, object],
+    Answer,
     answer(
         node=dict[str, object],
         listen=dict[str, object],
@@ -78,11 +79,11 @@ SettingsInForce: TypeAlias = Annotated[
     ),
 ]
 SessionRow: TypeAlias = Annotated[
-    Mapping[str, object],
+    Answer,
     answer(session_id=int, timeout_ms=int, node_id=int, ephemerals=int, connected_here=bool),
 ]
 ConnectionRow: TypeAlias = Annotated[
-    Mapping[str, object],
+    Answer,
     answer(
         connection_id=int,
         address=str,
@@ -93,21 +94,21 @@ ConnectionRow: TypeAlias = Annotated[
         packets_sent=int,
     ),
 ]
-WatchRow: TypeAlias = Annotated[Mapping[str, object], answer(path=str, session_ids=list[int])]
-CommandNames: TypeAlias = Annotated[Mapping[str, object], answer(commands=list[str])]
-CommandAnswer: TypeAlias = Annotated[Mapping[str, object], answer(command=str, error=str | None)]
+WatchRow: TypeAlias = Annotated[Answer, answer(path=str, session_ids=list[int])]
+CommandNames: TypeAlias = Annotated[Answer, answer(commands=list[str])]
+CommandAnswer: TypeAlias = Annotated[Answer, answer(command=str, error=str | None)]
 
 
 @_NODE.add("POST", "/v1/snapshots", status=(202,), optional_body=True, example="send no body, or {}")
 async def _post_snapshots(request: web.Request) -> TakenSnapshot:
     """Take a snapshot of this node's state."""
-    return await request.app[VIEW].take_snapshot()
+    return {"log_index": request.app[MEMBER].snapshotter.request()}
 
 
 @_NODE.add("GET", "/v1/snapshots")
 async def _get_snapshots(request: web.Request) -> SnapshotItems:
     """This node's snapshots."""
-    member = request.app[_MEMBER]
+    member = request.app[MEMBER]
     rows = [_snapshot(file) for file in member.storage.snapshots.files()]
     return {"items": rows, "problem": member.snapshotter.problem}
 
@@ -126,7 +127,7 @@ def _snapshot(file: SnapshotFile) -> SnapshotRow:
 @_NODE.add("GET", "/v1/snapshots/{name}", content=("application/octet-stream",), operators=True)
 async def _get_snapshot_file(request: web.Request, name: SnapshotName) -> web.StreamResponse:
     """The file of a snapshot, with another session key; for operators."""
-    member = request.app[_MEMBER]
+    member = request.app[MEMBER]
     files = member.storage.snapshots.files()
     found = next((file for file in files if PurePath(file.path).name == name), None)
     if found is None:
@@ -155,7 +156,7 @@ async def _get_snapshot_file(request: web.Request, name: SnapshotName) -> web.St
 @_NODE.add("GET", "/v1/journal")
 async def _get_journal(request: web.Request) -> JournalNow:
     """Where journal and history begin."""
-    member, recorder = request.app[_MEMBER], request.app[changelog.HISTORY]
+    member, recorder = request.app[MEMBER], request.app[changelog.HISTORY]
     status, statistics = member.core.status(), member.writer.statistics
     return {
         "first_index": status.first_index,
@@ -176,14 +177,14 @@ async def _get_journal(request: web.Request) -> JournalNow:
 @_NODE.add("GET", "/v1/config")
 async def _get_config(request: web.Request) -> SettingsInForce:
     """The settings, secrets masked."""
-    masked: SettingsInForce = json.loads(request.app[_MEMBER].config.masked())
+    masked: SettingsInForce = json.loads(request.app[MEMBER].config.masked())
     return masked
 
 
 @_NODE.add("GET", "/v1/sessions")
-async def _get_sessions(request: web.Request, query: PageById) -> Page[SessionRow]:
+async def _get_sessions(request: web.Request, query: PageById) -> Annotated[Answer, page_of(SessionRow)]:
     """Sessions of the cluster."""
-    member = request.app[_MEMBER]
+    member = request.app[MEMBER]
     sessions = member.replica.machine.sessions
     here = {each.session_id for each in member.frontend.connections}
     found = nsmallest(query.limit + 1, (each for each in sessions if each > query.after))
@@ -201,9 +202,11 @@ async def _get_sessions(request: web.Request, query: PageById) -> Page[SessionRo
 
 
 @_NODE.add("GET", "/v1/connections")
-async def _get_connections(request: web.Request, query: PageById) -> Page[ConnectionRow]:
+async def _get_connections(
+    request: web.Request, query: PageById
+) -> Annotated[Answer, page_of(ConnectionRow)]:
     """Client connections of this node."""
-    connections = request.app[_MEMBER].frontend.connections
+    connections = request.app[MEMBER].frontend.connections
     later = (each for each in connections if each.nonce > query.after)
     rows: list[ConnectionRow] = [
         {
@@ -221,9 +224,9 @@ async def _get_connections(request: web.Request, query: PageById) -> Page[Connec
 
 
 @_NODE.add("GET", "/v1/watches")
-async def _get_watches(request: web.Request, query: PageByName) -> Page[WatchRow]:
+async def _get_watches(request: web.Request, query: PageByName) -> Annotated[Answer, page_of(WatchRow)]:
     """What clients of this node watch."""
-    watches = request.app[_MEMBER].replica.watches
+    watches = request.app[MEMBER].replica.watches
     rows: list[WatchRow] = [
         {"path": path, "session_ids": sorted(each.session_id for each in watches.watchers_of(path))}
         for path in nsmallest(query.limit + 1, {path for path in watches.paths() if path > query.after})
@@ -245,7 +248,7 @@ async def _get_command(
     first = words.COMMANDS.get(name)
     if first is None:
         return error_answer(404, f"Unknown command: {name}", "GET /commands lists them", command=name)
-    member, size = request.app[_MEMBER], UNKNOWN_BYTES
+    member, size = request.app[MEMBER], UNKNOWN_BYTES
     if first in words.MEASURED:
         try:
             size = await asyncio.to_thread(bytes_below, str(member.config.node.data_dir))
@@ -274,7 +277,7 @@ ENDPOINTS: Final[tuple[AdminEndpoint, ...]] = (
 
 
 def build_app(
-    view: AdminView,
+    view: RunningNodeView,
     member: QuorumMember,
     recorder: ChangeRecorder,
     *,
@@ -284,7 +287,12 @@ def build_app(
     """Return the application of a node's admin port; hosts and tokens as of `base_app`."""
     app = base_app(view, ENDPOINTS, hosts=hosts, tokens=tokens)
     gateway = Gateway(str(member.config.listen.client))
-    app[VIEW], app[_MEMBER], app[changelog.HISTORY], app[znodes.GATEWAY] = view, member, recorder, gateway
+    app[members.ASK], app[MEMBER], app[changelog.HISTORY], app[znodes.GATEWAY] = (
+        view.ask,
+        member,
+        recorder,
+        gateway,
+    )
     app[MACHINE] = lambda: member.replica.machine
     app[events.LISTENERS] = set()
 

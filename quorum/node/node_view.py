@@ -11,9 +11,7 @@ Source: docs/http.md; Prometheus naming conventions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -30,8 +28,6 @@ from quorum.server.inspection import outstanding
 
 #: name, what it says, value
 Reading = tuple[str, str, float]
-
-Result = TypeVar("Result")
 
 
 class RunningNodeView:
@@ -241,37 +237,24 @@ class RunningNodeView:
             return False, "this node's origin incarnation is not registered yet"
         return True, f"node {self.engine.leader_id} leads term {soft_state.term}"
 
-    # --- requests -----------------------------------------------------------------------------------------
+    async def ask(self, action: str, node_id: int, address: str, incarnation: str, force: bool) -> int:
+        """Have the leader carry out an Action; returns its log index once that is applied here.
 
-    async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
-        """Let a voter lead; returns once this node follows it, or is it."""
-        await self._ask(LeaderRequest(Action.TRANSFER, node_id))
-        return {"leader_id": self.engine.leader_id, "term": self.engine.term}
+        Always comes to an end by the forward deadline.
+        """
+        request = LeaderRequest(Action[action], node_id, address, incarnation=incarnation, force=force)
+        outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
-        """Let a node join as a learner; returns once that is applied here."""
-        return self._changed(await self._ask(LeaderRequest(Action.ADD, node_id, address)))
+        def answered(result: int | QuorateError) -> None:
+            if outcome.done():
+                return
+            if isinstance(result, QuorateError):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)
 
-    async def replace_member(self, node_id: int, incarnation: str, *, force: bool) -> Mapping[str, object]:
-        """Retire the disk of a member, the recorded one if none is named; returns once that is applied
-        here."""
-        request = LeaderRequest(Action.REPLACE, node_id, incarnation=incarnation, force=force)
-        return self._changed(await self._ask(request))
-
-    async def remove_member(self, node_id: int) -> Mapping[str, object]:
-        """Let a member go; returns once that is applied here."""
-        return self._changed(await self._ask(LeaderRequest(Action.REMOVE, node_id)))
-
-    async def take_snapshot(self) -> Mapping[str, object]:
-        """Have a snapshot of all that is applied here; GET /v1/snapshots has it once it is durable."""
-        return {"log_index": self._snapshotter.request()}
-
-    def _changed(self, log_index: int) -> Mapping[str, object]:
-        return {"log_index": log_index, "members": self._members()}
-
-    async def _ask(self, request: LeaderRequest) -> int:
-        """Hand a request on and wait for its outcome; always comes to an end by the forward deadline."""
-        return await _outcome(partial(self._replica.ask, request))
+        self._replica.ask(request, answered)
+        return await outcome
 
     def metrics(self) -> Iterable[Metric]:
         """Yield the node's metric families with their values of now."""
@@ -344,19 +327,3 @@ class RunningNodeView:
             ("quorate_peer_bytes_sent", "Bytes to members", peers.bytes_sent),
             ("quorate_peer_hellos_refused", "Peer connections refused", peers.hellos_refused),
         ]
-
-
-async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None]) -> Result:
-    """Ask, and wait for the outcome."""
-    outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-
-    def answered(result: Result | QuorateError) -> None:
-        if outcome.done():
-            return
-        if isinstance(result, QuorateError):
-            outcome.set_exception(result)
-        else:
-            outcome.set_result(result)
-
-    ask(answered)
-    return await outcome

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from http import HTTPStatus
+from types import SimpleNamespace
+from typing import cast
 
 import aiohttp
 import aiohttp.web
@@ -26,8 +28,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from quorum.admin import server
 from quorum.admin.app import base_app
 from quorum.admin.guard import LOCAL_HOSTS
+from quorum.admin.members import ASK
 from quorum.admin.server import AdminServer
-from quorum.admin.view import VIEW
 from quorum.errors import (
     AddressInUseError,
     ChangeBusyError,
@@ -39,7 +41,8 @@ from quorum.errors import (
     SnapshotNotTakenError,
     UnknownMemberError,
 )
-from quorum.node.node_state import ENDPOINTS
+from quorum.node.member import QuorumMember
+from quorum.node.node_state import ENDPOINTS, MEMBER
 
 DEADLINE_S = 10.0
 STATUS = {
@@ -77,27 +80,18 @@ class Node:
     def readiness(self) -> tuple[bool, str]:
         return self.ready
 
-    async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
-        return self._answer("leader", node_id)
-
-    async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
-        return self._answer("add", node_id, address)
-
-    async def replace_member(self, node_id: int, incarnation: str, *, force: bool) -> Mapping[str, object]:
-        named = [incarnation] if incarnation else []
-        return self._answer("replace", node_id, *named, *(["force"] if force else []))
-
-    async def remove_member(self, node_id: int) -> Mapping[str, object]:
-        return self._answer("remove", node_id)
-
-    async def take_snapshot(self) -> Mapping[str, object]:
+    def request(self) -> int:
+        """As a node's snapshotter."""
         return self._answer("snapshot")
 
-    def _answer(self, *asked: object) -> Mapping[str, object]:
+    async def ask(self, *asked: object) -> int:
+        return self._answer(*asked)
+
+    def _answer(self, *asked: object) -> int:
         self.asked.append(asked)
         if self.refusal is not None:
             raise self.refusal
-        return {"log_index": 7}
+        return 7
 
     def metrics(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("quorate_zxid", "Last zxid.", value=self.zxid)
@@ -114,7 +108,8 @@ def build_app(
 ) -> aiohttp.web.Application:
     """The application of a node's admin port, without what only a whole node has."""
     app = base_app(node, ENDPOINTS, hosts=hosts, tokens=tokens)
-    app[VIEW] = node
+    app[ASK] = node.ask
+    app[MEMBER] = cast("QuorumMember", SimpleNamespace(snapshotter=node))
     return app
 
 
@@ -238,19 +233,19 @@ async def test_wrong_methods_name_the_right_one(method: str, path: str) -> None:
 
 
 CHANGES = [
-    ("POST", "/v1/leader", {"node_id": 2}, ("leader", 2)),
-    ("POST", "/v1/members", {"node_id": 4, "address": "h:2281"}, ("add", 4, "h:2281")),
-    ("POST", "/v1/members", {"address": "[::1]:2281", "node_id": 255}, ("add", 255, "[::1]:2281")),
-    ("POST", "/v1/members", {"node_id": 4, "replace": True}, ("replace", 4)),
-    ("POST", "/v1/members", {"node_id": 4, "replace": True, "force": False}, ("replace", 4)),
-    ("POST", "/v1/members", {"node_id": 4, "replace": True, "force": True}, ("replace", 4, "force")),
+    ("POST", "/v1/leader", {"node_id": 2}, ("TRANSFER", 2, "", "", False)),
+    ("POST", "/v1/members", {"node_id": 4, "address": "h:2281"}, ("ADD", 4, "h:2281", "", False)),
+    ("POST", "/v1/members", {"address": "[::1]:2281", "node_id": 255}, ("ADD", 255, "[::1]:2281", "", False)),
+    ("POST", "/v1/members", {"node_id": 4, "replace": True}, ("REPLACE", 4, "", "", False)),
+    ("POST", "/v1/members", {"node_id": 4, "replace": True, "force": False}, ("REPLACE", 4, "", "", False)),
+    ("POST", "/v1/members", {"node_id": 4, "replace": True, "force": True}, ("REPLACE", 4, "", "", True)),
     (
         "POST",
         "/v1/members",
         {"node_id": 4, "replace": True, "incarnation": "a" * 32},
-        ("replace", 4, "a" * 32),
+        ("REPLACE", 4, "", "a" * 32, False),
     ),
-    ("DELETE", "/v1/members?node_id=4", None, ("remove", 4)),
+    ("DELETE", "/v1/members?node_id=4", None, ("REMOVE", 4, "", "", False)),
     ("POST", "/v1/snapshots", None, ("snapshot",)),
     ("POST", "/v1/snapshots", {}, ("snapshot",)),
 ]
@@ -263,7 +258,10 @@ async def test_a_change_is_handed_on_and_its_answer_is_the_nodes(
     node = Node()
     async with serve(node) as client, client.request(method, path, json=body) as response:
         assert response.status == (202 if path == "/v1/snapshots" else 200)
-        assert await response.json() == {"log_index": 7}
+        leader = {"leader_id": STATUS["leader_id"], "term": STATUS["term"]}
+        members = {"log_index": 7, "members": STATUS["members"]}
+        answers = {"/v1/leader": leader, "/v1/snapshots": {"log_index": 7}}
+        assert await response.json() == answers.get(path, members)
     assert node.asked == [asked]
 
 

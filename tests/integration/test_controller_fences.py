@@ -57,7 +57,7 @@ async def epoch_on_record(broker: ScriptedBroker) -> int:
 
 def watched(client: Client) -> set[str]:
     """Paths of the standing watches of a client, beside that of its broker's own queue."""
-    armed = client._session._watches._armed
+    armed = client._watches._armed
     return {*armed[WatchCause.PERSISTENT], *armed[WatchCause.RECURSIVE]} - {paths.queue_path(1)}
 
 

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import importlib.metadata
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgpack
@@ -212,9 +211,11 @@ async def test_what_was_added_in_the_same_turn_is_not_called_absent(tmp_path: Pa
     try:
         await ready(node)
         added, removed = await asyncio.gather(
-            node.view.add_member(2, "127.0.0.1:1"), node.view.remove_member(2), return_exceptions=True
+            node.view.ask("ADD", 2, "127.0.0.1:1", "", False),
+            node.view.ask("REMOVE", 2, "", "", False),
+            return_exceptions=True,
         )
-        assert isinstance(added, Mapping)
+        assert isinstance(added, int)
         assert node.view.syncobj.otherNodes == {PeerNode(2)}
         assert type(removed) is ChangeBusyError
         assert "is not committed yet" in removed.message

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.core import fences
 from broker.core.control_gate import ControlGate
+from broker.core.fetched import FetchPosition
 from broker.core.partition import NO_GENERATION, LeaderState
 from broker.core.replica import ReplicaMachine
 from broker.core.replica_effects import (
@@ -81,14 +82,6 @@ class ListLog:
         if later is None:
             return (leader_epoch, len(entries)) if leader_epoch == self.latest_epoch else (-1, -1)
         return (entries[later - 1][0] if later else leader_epoch, later)
-
-
-class Position(NamedTuple):
-    offset: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int = 0
-    topic_id: None = None
 
 
 @dataclass
@@ -245,7 +238,7 @@ class Partition(RuleBasedStateMachine):
             return
         source = self.brokers[role.leader]
         log = follower.log
-        position = Position(log.log_end_offset, role.leader_epoch, log.latest_epoch)
+        position = FetchPosition(log.log_end_offset, 1, role.leader_epoch, log.latest_epoch, 0)
         *effects, said = source.step(
             FollowerFetch(broker_id, follower.gate.generation, position), self.now_ms
         )

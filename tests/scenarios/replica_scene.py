@@ -8,12 +8,14 @@ wants done, but for wake-ups.
 
 from __future__ import annotations
 
+import uuid
 from typing import NamedTuple
 
 from broker.core import fences
 from broker.core import replica_effects as effects
 from broker.core import replica_inputs as inputs
 from broker.core.control_gate import ControlGate
+from broker.core.fetched import FetchPosition
 from broker.core.partition import FollowerState, LeaderState, ProposeIsr
 from broker.core.replica import ReplicaMachine
 from broker.log.epochs import LeaderEpochs
@@ -23,7 +25,7 @@ from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, PartitionS
 from tests.scenarios.transcript import Lines, Scene, TranscriptError, command
 
 LAG_MAX_MS = 30_000
-TOPIC_ID = "the topic"
+TOPIC_ID = uuid.UUID(int=1)
 
 
 class _Record(NamedTuple):
@@ -31,20 +33,12 @@ class _Record(NamedTuple):
     value: str
 
 
-class _Position(NamedTuple):
-    offset: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-    log_start_offset: int = 0
-    topic_id: str | None = None
-
-
 class _Log:
     """One replica's log, from offset 0."""
 
     log_start_offset = 0
 
-    def __init__(self, topic_id: str) -> None:
+    def __init__(self, topic_id: uuid.UUID) -> None:
         self.topic_id = topic_id
         self.records: list[_Record] = []
         self._epochs = LeaderEpochs()
@@ -76,7 +70,7 @@ class _Log:
 class _Broker:
     """A broker with one replica."""
 
-    def __init__(self, broker_id: int, min_isr: int, topic_id: str) -> None:
+    def __init__(self, broker_id: int, min_isr: int, topic_id: uuid.UUID) -> None:
         self.broker_id = broker_id
         self.gate = ControlGate()
         self.generation = BrokerGeneration(10 * broker_id)
@@ -91,7 +85,7 @@ class _Broker:
 class _Decision(NamedTuple):
     state: PartitionStateRecord
     version: int
-    topic_id: str
+    topic_id: uuid.UUID
 
 
 class ReplicaScene(Scene):
@@ -148,7 +142,7 @@ class ReplicaScene(Scene):
 
     @command("the topic is deleted and created again")
     def create_again(self) -> Lines:
-        self.topic_id = f"another {self.topic_id}"
+        self.topic_id = uuid.UUID(int=self.topic_id.int + 1)
         self.version = -1
         self.state = PartitionStateRecord(self.controller_epoch, NO_LEADER, LeaderEpoch(-1), ())
         self.decisions.clear()
@@ -272,7 +266,7 @@ class ReplicaScene(Scene):
     @command("a consumer reads {broker:int} from {offset:int}")
     def consume(self, broker: int, offset: int) -> Lines:
         each = self.brokers[broker]
-        answer = self._step(each, inputs.ConsumerFetch(_Position(offset)))[-1]
+        answer = self._step(each, inputs.ConsumerFetch(FetchPosition(offset, 1)))[-1]
         if isinstance(answer, effects.ReadUpTo):
             values = [value for _, value in each.log.records[offset : answer.offset]]
             self.lines.append(f"a consumer gets {' '.join(values) or 'nothing'}")
@@ -300,7 +294,7 @@ class ReplicaScene(Scene):
         """Its answer reaches no process."""
         led = self.brokers[leader]
         log = led.log
-        asked = _Position(offset, led.machine.leader_epoch, log.latest_epoch, 0, log.topic_id)
+        asked = FetchPosition(offset, 1, led.machine.leader_epoch, log.latest_epoch, 0, log.topic_id)
         self._step(led, inputs.FollowerFetch(follower, BrokerGeneration(generation), asked))
         return self._take()
 
@@ -312,7 +306,7 @@ class ReplicaScene(Scene):
     def _ask(self, follower: int, leader: int) -> None:
         each, led = self.brokers[follower], self.brokers[leader]
         log, epoch = each.log, each.machine.leader_epoch
-        asked = _Position(log.log_end_offset, epoch, log.latest_epoch, 0, log.topic_id)
+        asked = FetchPosition(log.log_end_offset, 1, epoch, log.latest_epoch, 0, log.topic_id)
         wanted = self._step(led, inputs.FollowerFetch(follower, each.generation, asked))[-1]
         code, diverging, records = ErrorCode.NONE, None, []
         match wanted:

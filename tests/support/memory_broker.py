@@ -24,15 +24,10 @@ import uvloop
 from broker.config.broker import BrokerConfig, broker_config
 from broker.core.cluster_view import ClusterView
 from broker.core.fetch_sessions import FetchSession, FetchSessions
+from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.core.listed_offsets import ListedOffset
 from broker.replication.fetching import Reader
-from broker.replication.outcomes import (
-    DeleteOutcome,
-    EpochEnd,
-    FetchOutcome,
-    FetchPosition,
-    ProduceOutcome,
-)
+from broker.replication.outcomes import DeleteOutcome, EpochEnd, ProduceOutcome
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
 from broker.server.services import BrokerServices
@@ -140,7 +135,7 @@ class MemoryReplicas:
         self.produced: list[Mapping[PartitionKey, bytes]] = []
         #: Answered for every partition that is known.
         self.error = ErrorCode.NONE
-        self.sessions: FetchSessions[FetchPosition] = FetchSessions(
+        self.sessions: FetchSessions = FetchSessions(
             2, itertools.count(1), on_due=lambda *_: None, on_end=lambda *_: None
         )
 
@@ -196,7 +191,7 @@ class MemoryReplicas:
         max_wait_ms: int,
         min_bytes: int,
         max_bytes: int,
-        session: FetchSession[FetchPosition] | None = None,
+        session: FetchSession | None = None,
     ) -> dict[PartitionKey, FetchOutcome]:
         """Read, and wait for new records if there are none."""
         self.fetches.append((positions, reader))

@@ -182,7 +182,7 @@ class ScriptedBroker:
 
         Persistent watches do not tell what happened while no server was connected.
         """
-        session = self.client._session
+        session = self.client
         with mock.patch.object(session._watches, "fire", return_value=[]):
             yield
         assert session._link is not None

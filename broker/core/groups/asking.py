@@ -1,6 +1,6 @@
 """What a group answers to a request of a member or an administrator.
 
-Carries each request to the machine of its group; when the answer leaves is no affair of this module.
+Passes each request to the machine of its group. Does not know when the answer leaves.
 Source: ARCHITECTURE.md, "Life of a consumer group"; KIP-848; docs/requirements.md, [4.x].
 """
 

@@ -451,7 +451,7 @@ class ClassicGroup:
     def refusal_of_generation(
         self, member_id: str, instance_id: str | None, generation_id: GenerationId
     ) -> ErrorCode:
-        """Fence whoever is no member of this generation."""
+        """Fence requests that do not come from a member of this generation."""
         error = self._roster.refusal(member_id, instance_id)
         if error is ErrorCode.NONE and not group_fences.is_of_generation(generation_id, self.generation_id):
             return ErrorCode.ILLEGAL_GENERATION

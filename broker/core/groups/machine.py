@@ -48,7 +48,7 @@ _LOG_INTERVAL_MS: Final = 60_000
 
 
 class GroupsMachine:
-    """All groups of one term; after Resign it does nothing more, and whoever waits has no answer.
+    """All groups of one term; after Resign it does nothing more and leaves the waiting requests unanswered.
 
     A request is answered by one Answer with its id. At most one multi or reading of a group is under way.
     """
@@ -331,7 +331,7 @@ class GroupsMachine:
             if before is None or (machine.member_count > 0) != bool(before.members):
                 machine.state_timestamp_ms = self._wall_ms(now_ms)
             write = slot.next_write()
-            # Who has come for the next generation of a classic group is no part of this one.
+            # Members that have joined the next generation of a classic group do not belong to this one.
             write.record = machine.record() if isinstance(machine, ClassicGroup) else machine
             if machine.generation_id != slot.generation_id:
                 slot.generation_id = machine.generation_id

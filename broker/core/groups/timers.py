@@ -1,8 +1,8 @@
 """The timer wheel of a coordinator: every deadline of every group, in slots of one tick.
 
-Scheduling a key that is in the wheel already, for an earlier slot or the same, costs one look-up; whoever
-gets a key compares its own deadline and schedules again if that has moved. So a heartbeat costs the wheel
-nothing. Soft state only.
+Scheduling a key that is in the wheel already, for an earlier slot or the same, costs one look-up; the caller
+that gets a key compares its own deadline and schedules again if that has moved. So a heartbeat costs the
+wheel nothing. Soft state only.
 Source: docs/requirements.md, [4.open2]; Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987).
 """
 

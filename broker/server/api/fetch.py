@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from broker.core.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, Owner
+from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.replication.fetching import Reader
-from broker.replication.outcomes import FetchOutcome, FetchPosition
 from broker.server.api.partitions import (
     client_endpoints,
     current_leader,
@@ -51,7 +51,7 @@ class _AskedPartition(Protocol):
 
 #: (id of a topic, or its name; partition)
 _Name = tuple[Any, int]
-_Session = FetchSession[FetchPosition]
+_Session = FetchSession
 
 
 class _Named(NamedTuple):

@@ -136,8 +136,11 @@ def _replace(arguments: argparse.Namespace) -> int:
     doing, remedy = f"replace of node {node_id}", _how_to_repeat(named="incarnation" in body)
     request = AdminChange("POST", "/v1/members", _ANSWER, doing, remedy, body)
     answer = ask(arguments.admin, request, CHANGE_TIMEOUT_S)
-    which = f"disk {arguments.incarnation}" if arguments.incarnation else f"recorded disk of node {node_id}"
     counts = [member.get("incarnation") for member in answer["members"] if member["node_id"] == node_id]
+    # A learner has no recorded disk before it joins; neither has a member whose replacement is repeated.
+    retired = f"the recorded disk of node {node_id} never counts again, if there was one"
+    if arguments.incarnation:
+        retired = f"the disk {arguments.incarnation} never counts again"
     if arguments.incarnation and any(counts):
         # The new disk, if this is a repetition; the one as before, if the named disk was another node's.
         then = f"the disk of node {node_id} that counts has the incarnation {printable(counts[0])}"
@@ -147,7 +150,7 @@ def _replace(arguments: argparse.Namespace) -> int:
         if member["node_id"] == node_id and not arguments.json:
             # Of before; the node has not been heard since.
             member.pop("refusal", None)
-    return _tell(arguments, answer, f"the {which} never counts again: {then}")
+    return _tell(arguments, answer, f"{retired}: {then}")
 
 
 def _how_to_repeat(*, named: bool) -> str:

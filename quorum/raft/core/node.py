@@ -6,6 +6,7 @@ over this state. Hard state: ``term``, ``voted_for`` and the log; all else is so
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import Entry, EntryKind, size_bytes
@@ -29,27 +30,16 @@ from quorum.raft.core.timing import ElectionTimer, Randomness
 from quorum.raft.core.transfers import Receiving, Sending
 
 
-class NodeIdentity:
-    """This node's id and disk, and the nodes with which it may found a cluster. Fixed."""
+class NodeIdentity(NamedTuple):
+    """This node's id and disk, and the nodes with which it may found a cluster."""
 
-    def __init__(
-        self,
-        node_id: int,
-        incarnation: str,
-        founders: Mapping[int, str],
-        found: Callable[[Configuration], bytes],
-    ) -> None:
-        """Keep what does not change.
-
-        Args:
-            node_id: own id. incarnation: own incarnation, 32 hex digits. founders: {node id: address}; empty
-                for a node that joins and so never votes before the log names it.
-            found: builds the payload of entry 1 from its configuration (adds cluster id and session key).
-        """
-        self.node_id = node_id
-        self.incarnation = incarnation
-        self.founders = founders
-        self.found = found
+    node_id: int
+    #: 32 hex digits
+    incarnation: str
+    #: {node id: address}; empty for a node that joins and so never votes before the log names it
+    founders: Mapping[int, str]
+    #: builds the payload of entry 1 from its configuration (adds cluster id and session key)
+    found: Callable[[Configuration], bytes]
 
 
 class Node:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.core.asked_session import AskedSession
-from broker.replication.outcomes import FetchPosition
+from broker.core.fetched import FetchPosition
 from quorum.metadata.paths import PartitionKey
 from tests.simulation.control_plane.replica import SimReplica
 from tests.simulation.control_plane.serving import FetchAnswer, FetchRequest

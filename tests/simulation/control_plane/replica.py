@@ -13,8 +13,8 @@ from broker.core import reading
 from broker.core import replica_effects as effects
 from broker.core import replica_inputs as inputs
 from broker.core.fetch_sessions import FetchSession
+from broker.core.fetched import FetchPosition
 from broker.core.replica import ReplicaMachine
-from broker.replication.outcomes import FetchPosition
 from broker.replication.recording import RecordedReplicaMachine
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
@@ -59,7 +59,7 @@ class SimReplica:
         #: [(end of the record, what takes the answer)] of produces with acks=all
         self.produces: list[tuple[int, Callable[[ErrorCode], object]]] = []
         #: sessions and fetches that read it; a dict, for its order
-        self.fetches: dict[FetchSession[FetchPosition] | SimFetch, None] = {}
+        self.fetches: dict[FetchSession | SimFetch, None] = {}
         #: whom it follows; None: nobody
         self.followed: tuple[int, int] | None = None
         self.not_before_ms = 0.0
@@ -92,8 +92,6 @@ class SimReplica:
                 self._answer_produces(up_to, error_code)
             case effects.WakeFetches(of_followers):
                 self.wake_fetches(of_followers=of_followers)
-            case effects.WakeBrokers(broker_ids):
-                broker.serving.end_fetches(broker_ids)
             case effects.WriteIsr(number, proposal):
                 broker.write_isr(self, number, proposal)
             case effects.Follow(leader, leader_epoch):

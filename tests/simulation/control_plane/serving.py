@@ -5,12 +5,12 @@ A session may end at any request, as when another one takes its place; the follo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.core import reading
 from broker.core.fetch_sessions import INITIAL_EPOCH, NO_SESSION, FetchSession, FetchSessions
-from broker.replication.outcomes import FetchPosition
+from broker.core.fetched import FetchPosition
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
@@ -51,7 +51,7 @@ class SimFetch:
         self,
         serving: Serving,
         request: FetchRequest,
-        session: FetchSession[FetchPosition] | None,
+        session: FetchSession | None,
         answer: Callable[[FetchAnswer], object],
     ) -> None:
         self.request = request
@@ -137,7 +137,9 @@ class SimFetch:
                 if key in session.partitions:
                     self._look(key, session.partitions[key], is_first=False)
         is_full = request.session_epoch == INITIAL_EPOCH
-        answered = session.answer(self._outcomes, is_full=is_full)  # type: ignore[type-var]
+        # Records are not bytes in the simulation.
+        outcomes: Any = self._outcomes
+        answered: Any = session.answer(outcomes, is_full=is_full)
         self._answer(FetchAnswer(ErrorCode.NONE, session.session_id, answered))
 
 
@@ -150,7 +152,7 @@ class Serving:
         world = broker.world
         self._rng = rng = world.scheduler.rng("fetch sessions")
         ids = iter(lambda: rng.randint(1, 2**31 - 1), 0)
-        self._sessions: FetchSessions[FetchPosition] = FetchSessions(
+        self._sessions: FetchSessions = FetchSessions(
             world.variations.session_slots, ids, on_due=self._kept_up, on_end=self._leave
         )
         #: a dict, for its order
@@ -164,7 +166,7 @@ class Serving:
         else:
             SimFetch(self, request, session, answer).begin()
 
-    def _session(self, request: FetchRequest) -> FetchSession[FetchPosition] | ErrorCode | None:
+    def _session(self, request: FetchRequest) -> FetchSession | ErrorCode | None:
         sessions, counts = self._sessions, self.broker.world.workload.counts
         owner, now_ms = (request.follower, request.generation), self.broker.world.now_ms
         if self._rng.random() < EVICTED_CHANCE:
@@ -188,17 +190,12 @@ class Serving:
             return None
         return session
 
-    def end_fetches(self, followers: Iterable[int]) -> None:
-        """Answer the fetches of these followers that wait."""
-        for waiting in [each for each in self.waiting if each.request.follower in followers]:
-            waiting.end()
-
-    def _kept_up(self, session: FetchSession[FetchPosition], key: PartitionKey) -> None:
+    def _kept_up(self, session: FetchSession, key: PartitionKey) -> None:
         if (replica := self.broker.replicas.get(key)) is not None:
             follower, generation = session.owner
             replica.machine.kept_up(follower, BrokerGeneration(generation), session.used_ms)
 
-    def _leave(self, session: FetchSession[FetchPosition], keys: Collection[PartitionKey]) -> None:
+    def _leave(self, session: FetchSession, keys: Collection[PartitionKey]) -> None:
         for key in keys:
             if (replica := self.broker.replicas.get(key)) is not None:
                 replica.fetches.pop(session, None)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.replication.outcomes import FetchPosition
+from broker.core.fetched import FetchPosition
 from controller.core.requests import NewPartitions, NewTopic
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths

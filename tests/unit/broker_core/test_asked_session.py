@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from broker.core.asked_session import AskedSession
 from broker.core.fetch_sessions import INITIAL_EPOCH, NO_SESSION, FetchSession, FetchSessions, next_epoch
+from broker.core.fetched import FetchPosition
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
-from tests.unit.broker_core.test_fetch_sessions import FOLLOWER, KEYS, Position
+from tests.unit.broker_core.test_fetch_sessions import FOLLOWER, KEYS
 
 STEPS = st.lists(
     st.tuples(
@@ -25,12 +26,12 @@ class Leader:
     """Has one session of the reader at a time."""
 
     def __init__(self, slots: int) -> None:
-        self.sessions: FetchSessions[Position] = FetchSessions(
+        self.sessions: FetchSessions = FetchSessions(
             slots, itertools.count(1), on_due=lambda *_: None, on_end=lambda *_: None
         )
-        self.session: FetchSession[Position] | None = None
+        self.session: FetchSession | None = None
 
-    def take(self, asked: AskedSession[PartitionKey, Position]) -> tuple[ErrorCode, int]:
+    def take(self, asked: AskedSession[PartitionKey, FetchPosition]) -> tuple[ErrorCode, int]:
         """Take the reader's next request, and return the answer's error and session."""
         changes = asked.request()
         if changes.epoch == INITIAL_EPOCH:
@@ -51,12 +52,12 @@ class Leader:
 def test_leader_and_reader_agree_after_every_answer(
     steps: list[tuple[str, PartitionKey, int]], slots: int
 ) -> None:
-    leader, wanted = Leader(slots), dict[PartitionKey, Position]()
-    asked: AskedSession[PartitionKey, Position] = AskedSession()
+    leader, wanted = Leader(slots), dict[PartitionKey, FetchPosition]()
+    asked: AskedSession[PartitionKey, FetchPosition] = AskedSession()
     for what, key, offset in steps:
         match what:
             case "want":
-                wanted[key] = Position(offset)
+                wanted[key] = FetchPosition(offset, 1)
             case "leave":
                 wanted.pop(key, None)
                 asked.leave(key)

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Collection
-from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from broker.core.fetch_sessions import (
     FetchSession,
     FetchSessions,
 )
+from broker.core.fetched import FetchOutcome, FetchPosition
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
@@ -21,34 +21,20 @@ FOLLOWER = (2, 77)
 KEYS = [PartitionKey("t", number) for number in range(4)]
 
 
-class Position(NamedTuple):
-    offset: int
-    topic_id: None = None
-
-
-class Outcome(NamedTuple):
-    error_code: ErrorCode = ErrorCode.NONE
-    high_watermark: int = 0
-    log_start_offset: int = 0
-    records: bytes = b""
-    diverging_epoch: tuple[int, int] | None = None
-    preferred_read_replica: int = -1
-
-
 class World:
     """Sessions, and what they do beside themselves."""
 
     def __init__(self, slots: int = 3) -> None:
         self.kept_up: list[PartitionKey] = []
         self.left: list[PartitionKey] = []
-        self.sessions: FetchSessions[Position] = FetchSessions(
+        self.sessions: FetchSessions = FetchSessions(
             slots, itertools.count(1), on_due=self._on_due, on_end=self._on_end
         )
 
-    def _on_due(self, _: FetchSession[Position], key: PartitionKey) -> None:
+    def _on_due(self, _: FetchSession, key: PartitionKey) -> None:
         self.kept_up.append(key)
 
-    def _on_end(self, _: FetchSession[Position], keys: Collection[PartitionKey]) -> None:
+    def _on_end(self, _: FetchSession, keys: Collection[PartitionKey]) -> None:
         self.left.extend(keys)
 
     def begin(self, owner: tuple[int, int] = CONSUMER, now_ms: int = 0, size: int = 1) -> int:
@@ -56,7 +42,7 @@ class World:
         session = self.sessions.begin(owner, now_ms, size=size, by_id=True)
         if session is None:
             return 0
-        session.name({PartitionKey(str(number), 0): Position(0) for number in range(size)})
+        session.name({PartitionKey(str(number), 0): FetchPosition(0, 1) for number in range(size)})
         return session.session_id
 
     def has(self, session_id: int, now_ms: int = 0, owner: tuple[int, int] = CONSUMER) -> bool:
@@ -84,10 +70,12 @@ class Partition:
             case "heal":
                 self.error = ErrorCode.NONE
 
-    def read(self, offset: int, room: int) -> Outcome:
+    def read(self, offset: int, room: int) -> FetchOutcome:
         if self.error is not ErrorCode.NONE:
-            return Outcome(self.error, -1, -1)
-        return Outcome(ErrorCode.NONE, self.high_watermark, self.start, bytes(min(self.end - offset, room)))
+            return FetchOutcome(self.error, -1, -1)
+        return FetchOutcome(
+            ErrorCode.NONE, self.high_watermark, self.start, bytes(min(self.end - offset, room))
+        )
 
 
 STEPS = st.lists(
@@ -105,7 +93,7 @@ def test_incremental_fetches_teach_what_full_ones_do(
 ) -> None:
     world = World()
     logs = {key: Partition() for key in KEYS}
-    session: FetchSession[Position] | None = None
+    session: FetchSession | None = None
     #: What the reader knows: its end, the high watermark, the log start, whether there is an error.
     known = {key: [0, -1, -1, True] for key in KEYS}
     asked: dict[PartitionKey, int] = {}
@@ -117,7 +105,9 @@ def test_incremental_fetches_teach_what_full_ones_do(
             asked.clear()
             session = world.sessions.begin(FOLLOWER, 0, size=len(KEYS), by_id=True)
             assert session is not None
-        named = {key: Position(state[0]) for key, state in known.items() if asked.get(key) != state[0]}
+        named = {
+            key: FetchPosition(state[0], 1) for key, state in known.items() if asked.get(key) != state[0]
+        }
         session.name(named)
         asked.update((key, position.offset) for key, position in named.items())
         outcomes = {}
@@ -154,21 +144,21 @@ def test_a_settled_partition_is_read_once_it_changes() -> None:
     world = World()
     session = world.sessions.begin(FOLLOWER, 0, size=2, by_id=True)
     assert session is not None
-    session.name({key: Position(0) for key in KEYS[:2]})
+    session.name({key: FetchPosition(0, 1) for key in KEYS[:2]})
     for key in KEYS[:2]:
-        session.looked(key, Outcome(), is_settled=True)
+        session.looked(key, FetchOutcome(ErrorCode.NONE), is_settled=True)
     assert (session.positions(), world.kept_up) == ({}, [])
     session.mark(KEYS[1])
     session.mark(KEYS[1])
     session.mark(KEYS[3])
-    assert (session.positions(), world.kept_up) == ({KEYS[1]: Position(0)}, [KEYS[1]])
+    assert (session.positions(), world.kept_up) == ({KEYS[1]: FetchPosition(0, 1)}, [KEYS[1]])
 
 
 def test_a_busy_partition_is_read_last() -> None:
-    session = FetchSession[Position](1, FOLLOWER, 0, by_id=True, on_due=lambda *_: None)
-    session.name({key: Position(0) for key in KEYS[:3]})
+    session = FetchSession(1, FOLLOWER, 0, by_id=True, on_due=lambda *_: None)
+    session.name({key: FetchPosition(0, 1) for key in KEYS[:3]})
     for key, records in zip(KEYS, (b"records", b"", b"records"), strict=False):
-        session.looked(key, Outcome(records=records), is_settled=False)
+        session.looked(key, FetchOutcome(ErrorCode.NONE, records=records), is_settled=False)
     assert list(session.positions()) == [KEYS[1], KEYS[0], KEYS[2]]
 
 
@@ -176,9 +166,9 @@ def test_a_session_that_ends_during_a_read_holds_nothing() -> None:
     world = World()
     session = world.sessions.begin(CONSUMER, 0, size=1, by_id=True)
     assert session is not None
-    session.name({KEYS[0]: Position(0)})
+    session.name({KEYS[0]: FetchPosition(0, 1)})
     world.sessions.end(session)
-    session.looked(KEYS[0], Outcome(records=b"records"), is_settled=False)
+    session.looked(KEYS[0], FetchOutcome(ErrorCode.NONE, records=b"records"), is_settled=False)
     assert (len(session), session.positions(), world.left) == (0, {}, [KEYS[0]])
 
 
@@ -237,9 +227,11 @@ def test_the_partitions_of_clients_are_bounded() -> None:
     assert world.begin(size=CLIENT_PARTITIONS_MAX // 2) != 0
     second = world.sessions.begin(CONSUMER, 0, size=1, by_id=True)
     assert second is not None
-    second.name({PartitionKey("more", number): Position(0) for number in range(CLIENT_PARTITIONS_MAX // 2)})
+    second.name(
+        {PartitionKey("more", number): FetchPosition(0, 1) for number in range(CLIENT_PARTITIONS_MAX // 2)}
+    )
     assert world.sessions.has_room(second)
     assert world.begin() == 0
-    second.name({KEYS[0]: Position(0)})
+    second.name({KEYS[0]: FetchPosition(0, 1)})
     assert not world.sessions.has_room(second)
     assert world.begin(FOLLOWER) != 0

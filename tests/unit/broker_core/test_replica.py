@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import pytest
 
 from broker.core import reading
 from broker.core.epochs import EpochEndOffset
+from broker.core.fetched import FetchPosition
 from broker.core.partition import FollowerState, IdleState, LeaderState
 from broker.core.replica import INPUTS_KEPT, ReplicaMachine
 from broker.core.replica_effects import (
@@ -32,7 +34,6 @@ from broker.core.replica_effects import (
     TakeRecords,
     TruncateTo,
     Unfollow,
-    WakeBrokers,
     WakeFetches,
     WriteIsr,
 )
@@ -93,14 +94,9 @@ class SomeLog:
         return (known, self.ends[known]) if known >= 0 else (leader_epoch, self.log_start_offset)
 
 
-class At(NamedTuple):
+def at(offset: int, epoch: int = -1, last: int = -1, topic_id: uuid.UUID | None = None) -> FetchPosition:
     """A reader's position."""
-
-    offset: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-    log_start_offset: int = 0
-    topic_id: str | None = None
+    return FetchPosition(offset, 1, epoch, last, 0, topic_id)
 
 
 @dataclass
@@ -164,7 +160,7 @@ def leading(isr: tuple[int, ...] = (1, 2, 3)) -> Stepped:
 def from_follower(
     offset: int, replica_id: int = THIRD, *, epoch: int = 5, last: int = 4, generation: int = 9
 ) -> FollowerFetch:
-    return FollowerFetch(replica_id, BrokerGeneration(generation), At(offset, epoch, last))
+    return FollowerFetch(replica_id, BrokerGeneration(generation), at(offset, epoch, last))
 
 
 # -- roles -----------------------------------------------------------------------------------------------
@@ -178,14 +174,13 @@ def test_opened_replica_is_idle_within_its_log() -> None:
     assert stepped.machine.high_watermark == 3
 
 
-def test_leader_begins_where_its_log_ends_and_asks_its_followers() -> None:
+def test_leader_begins_where_its_log_ends() -> None:
     stepped = idle()
     assert stepped.step(decision(SELF)) == [
         WAKE_ALL,
         LookAtDeletions(),
         AnswerProduces(4, ErrorCode.NONE),
         WAKE_CONSUMERS,
-        WakeBrokers((2, 3)),
     ]
     assert (stepped.leader.epoch_start_offset, stepped.leader.decided_in) == (10, GENERATION)
 
@@ -278,7 +273,7 @@ def test_fetches_of_the_isr_raise_the_high_watermark() -> None:
     assert stepped.step(from_follower(10, OTHER)) == [LookAtDeletions(), ReadUpTo(10)]
     risen = [AnswerProduces(8, ErrorCode.NONE), WAKE_CONSUMERS, LookAtDeletions()]
     assert stepped.step(from_follower(8)) == [*risen, ReadUpTo(10)]
-    position = At(9, 5, 4)
+    position = at(9, 5, 4)
     assert stepped.machine.note_fetch(THIRD, BrokerGeneration(9), position, stepped.log, 0)
     assert not stepped.machine.note_fetch(THIRD, BrokerGeneration(9), position, stepped.log, 0)
     assert stepped.machine.high_watermark == 9
@@ -295,7 +290,7 @@ def test_fetches_of_the_isr_raise_the_high_watermark() -> None:
         (from_follower(9, last=8), RefuseWith(ErrorCode.OFFSET_OUT_OF_RANGE)),
         (from_follower(9, 7), RefuseWith(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
         (
-            FollowerFetch(THIRD, BrokerGeneration(9), At(9, 5, 4, topic_id="another")),
+            FollowerFetch(THIRD, BrokerGeneration(9), at(9, 5, 4, topic_id=uuid.UUID(int=9))),
             RefuseWith(ErrorCode.INCONSISTENT_TOPIC_ID),
         ),
     ],
@@ -307,20 +302,20 @@ def test_position_that_does_not_fit_counts_for_nothing(fetch: FollowerFetch, ans
 
 
 def test_consumer_sees_what_is_committed() -> None:
-    assert leading().step(ConsumerFetch(At(2))) == [ReadUpTo(4)]
-    assert following().step(ConsumerFetch(At(2, 5))) == [ReadUpTo(4)]
-    assert following().step(ConsumerFetch(At(20))) == [RefuseWith(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert leading().step(ConsumerFetch(at(2))) == [ReadUpTo(4)]
+    assert following().step(ConsumerFetch(at(2, 5))) == [ReadUpTo(4)]
+    assert following().step(ConsumerFetch(at(20))) == [RefuseWith(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert following().step(from_follower(2)) == [RefuseWith(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-    assert idle().step(ConsumerFetch(At(2))) == [RefuseWith(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert idle().step(ConsumerFetch(at(2))) == [RefuseWith(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 
 
 def test_consumer_is_sent_to_its_rack() -> None:
     stepped = leading()
     stepped.step(from_follower(9, OTHER))
     racks = {1: "a", 2: "b"}
-    assert stepped.step(ConsumerFetch(At(2), "b", racks)) == [ReadElsewhere(2)]
-    assert stepped.step(ConsumerFetch(At(2), "a", racks)) == [ReadUpTo(4)]
-    assert stepped.step(ConsumerFetch(At(2, 4), "b", racks)) == [RefuseWith(ErrorCode.FENCED_LEADER_EPOCH)]
+    assert stepped.step(ConsumerFetch(at(2), "b", racks)) == [ReadElsewhere(2)]
+    assert stepped.step(ConsumerFetch(at(2), "a", racks)) == [ReadUpTo(4)]
+    assert stepped.step(ConsumerFetch(at(2, 4), "b", racks)) == [RefuseWith(ErrorCode.FENCED_LEADER_EPOCH)]
 
 
 def test_epoch_ends_are_those_of_the_leader() -> None:
@@ -495,7 +490,7 @@ def variants(kind: type) -> Iterator[ReplicaInput]:
             Opened: [Opened(3), Opened(99, LeaderEpoch(8))],
             StopReplica: [StopReplica(epoch) for epoch in (-2, -1, 4, 5, 6)],
             SessionLost: [SessionLost(), SessionLost(GENERATION), SessionLost(BrokerGeneration(41))],
-            ConsumerFetch: [ConsumerFetch(At(each, epoch)) for each in (0, 11) for epoch in (-1, 4, 5, 6)],
+            ConsumerFetch: [ConsumerFetch(at(each, epoch)) for each in (0, 11) for epoch in (-1, 4, 5, 6)],
             Copied: [Copied(20, 0), Copied(0, 20)],
             IsrWritten: [IsrWritten(each, PartitionVersion(8)) for each in (0, 1, 2)],
             IsrRefused: [IsrRefused(each) for each in (0, 1, 2)],

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from broker.core.cluster_view import ClusterView
+from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.datadir.directory import LogDirectory
 from broker.replication.fetching import Reader
 from broker.replication.opening import open_replicas
-from broker.replication.outcomes import FetchOutcome, FetchPosition, ProduceOutcome, ReplicationOptions
+from broker.replication.outcomes import ProduceOutcome, ReplicationOptions
 from broker.replication.parts import ReplicaParts
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from broker.core.fetched import FetchPosition
 from broker.core.partition import LeaderState
 from broker.core.replica import ReplicaMachine
 from broker.core.replica_effects import WriteIsr
@@ -22,7 +23,7 @@ from broker.core.replica_inputs import (
 )
 from broker.replication import isr_writer as writing
 from broker.replication.isr_writer import IsrWriter
-from broker.replication.outcomes import Counters, FetchPosition
+from broker.replication.outcomes import Counters
 from broker.replication.replica import Replica
 from quorum.client import BadVersionError, Client, ConnectionLossError, MultiFailedError, NoAuthError, Stat
 from quorum.errors import QuorateError

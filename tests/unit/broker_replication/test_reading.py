@@ -11,6 +11,7 @@ from typing import Any
 import cramjam
 import pytest
 
+from broker.core.fetched import FetchPosition
 from broker.core.listed_offsets import ListedOffset
 from broker.log import files, segment
 from broker.log.errors import LogStorageError
@@ -18,7 +19,7 @@ from broker.log.files import NotCachedError
 from broker.log.partition_log import PartitionLog
 from broker.replication import fetching, producing
 from broker.replication.fetching import Reader
-from broker.replication.outcomes import EpochEnd, FetchPosition
+from broker.replication.outcomes import EpochEnd
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings

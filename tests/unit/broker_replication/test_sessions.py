@@ -13,7 +13,7 @@ from broker.core import reading
 from broker.core.fetch_sessions import FetchSession
 from broker.core.replica_inputs import LagTick
 from broker.replication import fetch_messages, fetchers
-from broker.replication.outcomes import FetchPosition, ReplicationOptions
+from broker.replication.outcomes import ReplicationOptions
 from broker.replication.waiting import WaitingProduce
 from controller.messages.entities import partition_codes
 from controller.wire.codes import ErrorCode
@@ -36,12 +36,12 @@ async def follow(cluster: Brokers, *numbers: int, broker_ids: tuple[int, ...] = 
             assert partition_codes(answer) == [ErrorCode.NONE]
 
 
-def session_of(leader: TestBroker) -> FetchSession[FetchPosition]:
+def session_of(leader: TestBroker) -> FetchSession:
     (found,) = leader.parts.fetching.sessions._sessions.values()
     return found
 
 
-async def until_settled(leader: TestBroker, partitions: int) -> FetchSession[FetchPosition]:
+async def until_settled(leader: TestBroker, partitions: int) -> FetchSession:
     """Wait until the follower's session has nothing due, and its fetch waits."""
 
     def is_settled() -> bool:

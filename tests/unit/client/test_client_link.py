@@ -73,7 +73,7 @@ def loop() -> Iterator[Clock]:
 
 def connected(loop: asyncio.AbstractEventLoop) -> tuple[ServerLink, Owner, Wire]:
     owner = Owner()
-    link = ServerLink(owner, loop)
+    link = ServerLink(owner.link_frame, owner.link_closed, loop)
     wire = Wire(link)
     link.connection_made(wire)
     return link, owner, wire
