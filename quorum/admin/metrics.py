@@ -13,22 +13,30 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from quorum import __version__
+from quorum.platform.interpreter import interpreter
 
 #: What /metrics answers with.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _NodeCollector(Collector):
-    """Asks the node for its families at each scrape."""
+    """Asks the node for its families at each scrape; tells what runs it."""
 
     def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
         self._read = read
+        labels = {"version": __version__, **interpreter()}
+        self._build = InfoMetricFamily(
+            "quorate_build", "What runs: versions, and how Python was built", labels
+        )
 
     def collect(self) -> Iterable[Metric]:
         """Return the node's families (called by the registry)."""
-        return self._read()
+        yield self._build
+        yield from self._read()
 
 
 class MetricsPage:

@@ -2,9 +2,10 @@
 
 A block is a header (magic, CRC-32 of all after it, length of the body, first and last zxid, the entry's
 stamp) and a msgpack body [term, controller epoch before the entry, cluster id, trace]. It holds the state's
-own packed records, because packing those costs the write path least; rows.py makes of a block what readers
-get. A block without transactions (first zxid above the last) says that zxids jumped. Knows nothing of files'
-names or of readers. Pure.
+own packed records, because packing those costs the write path least; the header, whose checksum reads all of
+the body, is made where the block is written. rows.py makes of a block what readers get. A block without
+transactions (first zxid above the last) says that zxids jumped. Knows nothing of files' names or of readers.
+Pure.
 
 Source: quorum.core.tree, `Traced`; docs/pipeline.md, "Change log".
 """
@@ -39,13 +40,23 @@ class Block(NamedTuple):
         first_zxid: inclusive; where earlier ones jumped ahead, the first after the jump.
         last_zxid: inclusive.
         stamp_ms: the entry's wall clock.
-        data: header and body.
+        body: packed; see BlockBody.
     """
 
     first_zxid: int
     last_zxid: int
     stamp_ms: int
-    data: bytes
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of header and body."""
+        return HEADER.size + len(self.body)
+
+    def header(self) -> bytes:
+        """Return the header, with the checksum that it takes."""
+        checked = _CHECKED.pack(len(self.body), self.first_zxid, self.last_zxid, self.stamp_ms)
+        return _UNCHECKED.pack(MAGIC, crc32(self.body, crc32(checked))) + checked
 
 
 class BlockBody(NamedTuple):
@@ -71,28 +82,9 @@ class Readable(Protocol):
         """Return up to `size` bytes from `offset`; fewer only at the end of the file."""
 
 
-class BlockEncoder:
-    """Packs blocks; of one thread."""
-
-    def __init__(self) -> None:
-        self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
-
-    def encode(self, first_zxid: int, last_zxid: int, stamp_ms: int, body: BlockBody) -> Block:
-        """Return a block; see Block and BlockBody for the arguments."""
-        packed = self._pack(body)
-        checked = _CHECKED.pack(len(packed), first_zxid, last_zxid, stamp_ms)
-        crc = crc32(packed, crc32(checked))
-        return Block(
-            first_zxid, last_zxid, stamp_ms, b"".join((_UNCHECKED.pack(MAGIC, crc), checked, packed))
-        )
-
-
 def body_of(block: Block) -> BlockBody:
     """Decode a block's body."""
-    term, controller_epoch, cluster_id, trace = msgpack.unpackb(
-        memoryview(block.data)[HEADER.size :], raw=False, use_list=False
-    )
-    return BlockBody(term, controller_epoch, cluster_id, trace)
+    return BlockBody(*msgpack.unpackb(block.body, raw=False, use_list=False))
 
 
 def scan(file: Readable, offset: int, end: int) -> Iterator[tuple[int, Block]]:
@@ -121,10 +113,11 @@ def scan(file: Readable, offset: int, end: int) -> Iterator[tuple[int, Block]]:
         if len(buffer) - begin < size:
             wanted = max(size, READ_BYTES_MAX)
             buffer, buffer_offset, begin = _read(file, offset, end, wanted), offset, 0
-        data = bytes(buffer[begin : begin + size])
-        if len(data) < size or crc32(memoryview(data)[_CHECKED_FROM:]) != crc:
+        checked = buffer[begin + _CHECKED_FROM : begin + size]
+        if len(checked) < size - _CHECKED_FROM or crc32(checked) != crc:
             return
-        yield offset, Block(first_zxid, last_zxid, stamp_ms, data)
+        body = bytes(checked[HEADER.size - _CHECKED_FROM :])
+        yield offset, Block(first_zxid, last_zxid, stamp_ms, body)
         offset += size
 
 

@@ -239,7 +239,7 @@ class ChangeFiles:
         """Give up what is queued: the log begins anew after a zxid as soon as the disk takes that."""
         log.warning("the change log could not be written for too long: it begins anew at zxid %d", zxid)
         with self._lock:
-            self.drained_bytes += sum(len(each.data) for each in self._queue if isinstance(each, Block))
+            self.drained_bytes += sum(each.size for each in self._queue if isinstance(each, Block))
             self._queue.clear()
             self._queue.append(zxid)
 
@@ -255,17 +255,17 @@ class ChangeFiles:
             self._queue.popleft()
             return
         segment = self._segment_for(first)
+        room = min(WRITE_BYTES_MAX, self._segment_bytes_max - segment.size)
         blocks: list[Block] = []
         size = 0
         for block in tuple(self._queue):
-            if not isinstance(block, Block) or (blocks and size + len(block.data) > WRITE_BYTES_MAX):
-                break
-            if blocks and segment.size + size + len(block.data) > self._segment_bytes_max:
+            if not isinstance(block, Block) or (blocks and size + block.size > room):
                 break
             blocks.append(block)
-            size += len(block.data)
+            size += block.size
         assert self._file is not None
-        self._file.pwrite([b"".join(block.data for block in blocks)], segment.size)
+        pieces = [piece for block in blocks for piece in (block.header(), block.body)]
+        self._file.pwrite(pieces, segment.size)
         for block in blocks:
             self._queue.popleft()
             _take(segment, segment.size, block)
@@ -276,7 +276,7 @@ class ChangeFiles:
     def _segment_for(self, block: Block) -> ChangelogSegment:
         """Return the segment that a block goes to, its file open."""
         segments = self._segments
-        if segments and segments[-1].size and segments[-1].size + len(block.data) > self._segment_bytes_max:
+        if segments and segments[-1].size and segments[-1].size + block.size > self._segment_bytes_max:
             self._close_segment()
             segments.append(self._create(block.first_zxid))
         elif not segments:
@@ -349,7 +349,7 @@ class ChangeFiles:
             try:
                 end = self._place(segment, file, size, zxid)
                 for offset, block in scan(file, end, size):
-                    end = offset + len(block.data)
+                    end = offset + block.size
                     if block.last_zxid >= zxid:
                         yield block
                 if end != size:
@@ -377,7 +377,7 @@ def _take(segment: ChangelogSegment, offset: int, block: Block) -> None:
     places = segment.places
     if places is not None and (not places or offset - places[-1][1] >= INDEX_BYTES):
         places.append((block.first_zxid, offset))
-    segment.size = offset + len(block.data)
+    segment.size = offset + block.size
 
 
 def _offset_before(places: Sequence[tuple[int, int]], zxid: int) -> int:

@@ -15,7 +15,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from quorum.changelog.blocks import BlockBody, BlockEncoder
+import msgpack
+
+from quorum.changelog.blocks import Block, BlockBody
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.past import Visitor, visit_changes
 from quorum.changelog.rows import CONTROLLER_EPOCH_PATH, epoch_of, render
@@ -63,7 +65,7 @@ class ChangeRecorder:
         self._files = files
         self._runtime = runtime
         self._fail = fail
-        self._encoder = BlockEncoder()
+        self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
         self._queued_bytes = 0
         #: whether a drain is asked for or under way
         self._draining = False
@@ -121,25 +123,25 @@ class ChangeRecorder:
     def entry_applied(self) -> None:
         """Record what the entry that was just applied did."""
         machine = self._machine
-        tree = machine.tree
+        tree, zxid, cluster_id = machine.tree, machine.zxid, machine.cluster_id
         trace = tree.trace
-        if self._stopped or (not trace and machine.zxid == self._zxid):
+        if self._stopped or (not trace and zxid == self._zxid):
             return
         tree.trace = []
         first_zxid = self._zxid + 1
-        if machine.cluster_id != self._cluster_id:
+        if cluster_id != self._cluster_id:
             if self._cluster_id:
                 first_zxid += FORCED_ZXID_JUMP
-            self._cluster_id = machine.cluster_id
-        elif machine.zxid == self._zxid:
+            self._cluster_id = cluster_id
+        elif zxid == self._zxid:
             # an attachment of a session alone
             return
-        body = BlockBody(machine.applied_term, self._controller_epoch, machine.cluster_id, trace or ())
-        block = self._encoder.encode(first_zxid, machine.zxid, machine.last_stamp_ms, body)
-        self._zxid = machine.zxid
+        body = self._pack(BlockBody(machine.applied_term, self._controller_epoch, cluster_id, trace or ()))
+        block = Block(first_zxid, zxid, machine.last_stamp_ms, body)
+        self._zxid = zxid
         self._controller_epoch = self._epoch_now()
         self._files.put(block)
-        self._queued_bytes += len(block.data)
+        self._queued_bytes += block.size
         if self.pending_bytes > PENDING_BYTES_MAX and not self._files.drain():
             self._files.abandon_queue(self._zxid)
         if not self._draining:

@@ -2,7 +2,8 @@
 
 Quorate beside Kafka 3.9.1, one after the other, three brokers each. The partitions grow within one cluster;
 before each measurement all replicas are in sync. The first records, for which the client looks up what it
-does not know yet, do not count. Times are never asserted.
+does not know yet, do not count. Then what a broker's answer about as many partitions costs, alone. Times are
+never asserted.
 Source: ARCHITECTURE.md, "Life of a record"; KIP-227.
 """
 
@@ -19,6 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.bench import metadata_rows
 from tests.bench.cases import Row
 from tests.bench.group_systems import BROKERS, SYSTEMS, GroupSystem
 from tests.bench.report import rounds_table, table
@@ -37,6 +39,8 @@ class Sizes:
     idle: tuple[int, ...] = (500, 3000, 6000)
     records: int = 200
     rounds: int = 1
+    #: answers of each kind
+    answers: int = 15
 
     def rows(self) -> dict[int, Row]:
         """{idle partitions: row}"""
@@ -47,7 +51,7 @@ class Sizes:
 
 
 FULL: Final = Sizes()
-TINY: Final = Sizes((3, 6), 20)
+TINY: Final = Sizes((3, 6), 20, answers=1)
 
 
 class Measurement:
@@ -107,6 +111,10 @@ def run(folder: Path, peers: Sequence[str], sizes: Sizes = FULL) -> list[str]:
                 samples.setdefault((rows[idle].name, system.name), []).append(value)
             if system.name not in names:
                 names.append(system.name)
-    all_rows = list(rows.values())
-    lines = ["", f"Medians of {sizes.rounds} rounds.", "", *table(all_rows, names, samples)]
+    answered = max(sizes.idle)
+    for name, values in metadata_rows.measure(answered, sizes.answers).items():
+        samples[name, names[0]] = values
+    all_rows = [*rows.values(), *metadata_rows.rows_of(answered)]
+    counts = f"Medians of {sizes.rounds} rounds; of {sizes.answers} answers of each kind."
+    lines = ["", counts, "", *table(all_rows, names, samples)]
     return [*lines, "", "Every round:", "", *rounds_table(all_rows, names, samples)]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorum.platform.interpreter import interpreter
 from tests.support.nodes import eventually
 
 READY_DEADLINE_S = 300.0
@@ -25,8 +26,13 @@ def machine(folder: Path) -> list[str]:
     """Lines that say when, where and on what disk a benchmark ran."""
     disk = measure_disk(folder)
     now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    runs = interpreter()
     return [
-        f"{now} · {os.cpu_count()} cores · Python {platform.python_version()} · {platform.platform()}",
+        f"{now} · {os.cpu_count()} cores · {platform.platform()}",
+        (
+            f"{runs['implementation']} {runs['python']} with uvloop {runs['uvloop']}, built with "
+            f"profile-guided optimisation: {runs['pgo']}, with link-time optimisation: {runs['lto']}"
+        ),
         f"load average at the start: {', '.join(f'{load:.1f}' for load in os.getloadavg())}",
         f"fdatasync of a 4 KB append in {folder}: p50 {disk.p50_ms:.3f} ms, p99 {disk.p99_ms:.3f} ms",
     ]

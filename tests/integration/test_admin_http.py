@@ -175,6 +175,9 @@ async def test_metrics_are_prometheus_text_of_now() -> None:
     assert families["quorate_fsync_seconds"].type == "histogram"
     assert "process_resident_memory_bytes" in families
     assert "python_gc_collections" in families
+    (build,) = families["quorate_build_info"].samples
+    assert build.value == 1
+    assert set(build.labels) == {"version", "implementation", "python", "pgo", "lto", "uvloop"}
 
 
 async def test_two_nodes_in_one_process_do_not_share_metrics() -> None:
