@@ -42,10 +42,20 @@ class Reassignments:
     def begin(
         self, targets: Mapping[PartitionKey, Replicas | None]
     ) -> Steps[dict[PartitionKey, PartitionOutcome]]:
-        """Begin reassignments, or cancel those whose target is None, each on its own."""
+        """Begin reassignments, or cancel those whose target is None, each on its own.
+
+        What is begun takes the place of what /admin/reassign_partitions holds for the same partition.
+        """
         outcomes = yield from self._begin(targets)
         if (found := (yield from self._read_request())) is not None:
-            yield from self._trim(*found, targets)
+            asked, version = found
+            begun = {key for key, outcome in outcomes.items() if outcome.error_code == ErrorCode.NONE}
+            for part in parts_of([key for key in asked if key in begun and asked[key] != targets[key]]):
+                for key in part:
+                    name = f"{key.topic}-{key.partition}"
+                    self._io.info(f"no move of {name} to {list(asked[key])}: a later one is asked for")
+                yield from rest(part)
+            yield from self._trim(asked, version, begun)
         return outcomes
 
     def take_request(self) -> Steps[None]:

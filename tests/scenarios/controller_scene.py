@@ -268,6 +268,10 @@ class ControllerScene(Scene):
     def cancel(self, key: str) -> Lines:
         return self._ask(Reassign({key_of(key): None}))
 
+    @command("a client moves {key} to {replicas:ints} and cancels the move of {other}")
+    def move_and_cancel(self, key: str, replicas: tuple[int, ...], other: str) -> Lines:
+        return self._ask(Reassign({key_of(key): replicas, key_of(other): None}))
+
     @command("a client elects the preferred leader of {key}")
     def elect_preferred(self, key: str) -> Lines:
         return self._ask(ElectLeaders((key_of(key),), unclean=False))

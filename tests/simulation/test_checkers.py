@@ -287,6 +287,12 @@ def a_part_of_a_multi_fails_for_a_reason_of_another(story: Story, one: Client, t
     one.do("multi", "", [("set", "/a", ("a1", -1)), ("delete", "/a", -1)], 4, (NODE_EXISTS, 0), NODE_EXISTS)
 
 
+@plant("I6")
+def a_multi_of_nothing_fails(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.do("multi", "", [], 4, None, BAD_VERSION)
+
+
 @plant("I8")
 def a_value_is_seen_before_it_was_written(story: Story, one: Client, two: Client) -> None:
     one.create("/a", "a0", 3)

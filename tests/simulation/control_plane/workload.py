@@ -217,10 +217,7 @@ class Workload:
         key = self._rng.choice(keys)
         ids = list(self._world.broker_ids)
         target = tuple(self._rng.sample(ids, self._world.plans[key.topic].replication_factor))
-        self._world.znode_requests.replaced(key)
-        self.counts["moves"] += self.ask(
-            lambda controller: controller.reassign({key: target}, timeout_ms=ADMIN_TIMEOUT_MS)
-        )
+        self.counts["moves"] += self._reassign(key, target)
 
     def _cancel(self) -> None:
         moving = [
@@ -229,11 +226,21 @@ class Workload:
             for partition in (*record.adding_replicas, *record.removing_replicas)
         ]
         if moving:
-            key = self._rng.choice(moving)
-            self._world.znode_requests.replaced(key)
-            self.counts["cancellations"] += self.ask(
-                lambda controller: controller.reassign({key: None}, timeout_ms=ADMIN_TIMEOUT_MS)
-            )
+            self.counts["cancellations"] += self._reassign(self._rng.choice(moving), None)
+
+    def _reassign(self, key: PartitionKey, target: tuple[int, ...] | None) -> bool:
+        requests = self._world.znode_requests
+
+        async def reassign(controller: HostedController) -> None:
+            outcome = await controller.reassign({key: target}, timeout_ms=ADMIN_TIMEOUT_MS)
+            # One that has timed out may have its effect yet, as one whose controller was killed.
+            if outcome != ErrorCode.REQUEST_TIMED_OUT:
+                requests.answered_by_api(key)
+
+        is_asked = self.ask(reassign)
+        if is_asked:
+            requests.asked_by_api(key)
+        return is_asked
 
     def _delete(self) -> None:
         topics = sorted(self._world.invariants.topics)

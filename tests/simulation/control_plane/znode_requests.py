@@ -2,11 +2,13 @@
 
 Often just when another reassignment has ended, as a script does that goes on to the next partition. A request
 that names live brokers and a known partition is carried out, or replaced by a later one for the same
-partition: the controller takes none away that it has not begun.
+partition: the controller takes none away that it has not begun. The API's request may be the later one where
+it was sent before, as long as nobody has its answer.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,6 +52,8 @@ class ZnodeRequests:
         self._world = world
         self._rng = world.scheduler.rng("znode requests")
         self._open: dict[PartitionKey, _Request] = {}
+        #: {partition: the API's requests for it that are not answered}
+        self._by_api: Counter[PartitionKey] = Counter()
         self._moving: dict[PartitionKey, None] = {}
         #: {broker or topic: when it was registered or created last}
         self._since_ms: dict[int | str, float] = {}
@@ -86,7 +90,8 @@ class ZnodeRequests:
         self._world.note(0, f"an operator writes that {key.topic}-{key.partition} goes to {list(target)}")
         self.written += 1
         topic_id = judge.topics[key.topic].topic_id
-        self._open[key] = _Request(topic_id, target, is_excused=not self._is_known(key, target))
+        is_excused = self._by_api[key] > 0 or not self._is_known(key, target)
+        self._open[key] = _Request(topic_id, target, is_excused)
         if before is None:
             quorum.write(OP_CREATE, paths.REASSIGN_PARTITIONS, value, None, 0)
         else:
@@ -120,10 +125,15 @@ class ZnodeRequests:
 
     # -- what becomes of them --------------------------------------------------------------------------------
 
-    def replaced(self, key: PartitionKey) -> None:
-        """Another request for a partition was made by the API."""
+    def asked_by_api(self, key: PartitionKey) -> None:
+        """Another request for a partition was sent by the API."""
+        self._by_api[key] += 1
         if key in self._open:
             self._open[key].is_excused = True
+
+    def answered_by_api(self, key: PartitionKey) -> None:
+        """Such a request has had its effect, or has none any more."""
+        self._by_api[key] -= 1
 
     def committed_command(self, result: Result, _command: Sequence[Any], _session: int) -> None:
         """Look at what a write has changed; the judge has seen it before."""
