@@ -215,6 +215,7 @@ class QuorumMember:
             self._server_options(),
             runtime.monotonic_ms,
             lambda serve: runtime.call_soon(engine.guarded("serving a client", serve)),
+            lambda delay_ms, serve: runtime.call_later(delay_ms, engine.guarded("serving a client", serve)),
             partial(runtime.run_in_thread, WORDS_LANE),
         )
         self.replica = replica = NodeReplica(
