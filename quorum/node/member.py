@@ -237,6 +237,7 @@ class QuorumMember:
             Compaction(storage.snapshots, storage.journal, writer, runtime, engine.step, engine.fail),
             runtime,
             engine.fail,
+            log_bytes_max=config.raft.journal_bytes_max,
             log_bytes_min=self._sizes.snapshot_log_bytes_min,
             records_per_step=self._sizes.snapshot_records_per_step,
         )

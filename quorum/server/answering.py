@@ -301,7 +301,8 @@ class Pipeline:
             host.counters.answered(1, 0.0)
             self._answer(xid, op, body)
             connection.last_request = (xid, op, host.replica.machine.zxid)
-        if self._stream.stalled and 2 * self.room() > host.options.outstanding_requests_max:
+        has_room = 2 * self.room() > host.options.outstanding_requests_max
+        if self._stream.stalled and has_room and connection not in host.turn.held:
             host.turn.resuming[connection] = None
         if connection.phase is Phase.LEAVING and not pending:
             connection.finish()

@@ -173,6 +173,9 @@ class Frontend:
         self.shedder.tick(now_ms)
         for stream in list(self.blocked):
             stream.look_at_unsent()
+        for waiting in self.turn.waiting():
+            # It is this node that does not read.
+            waiting.took_bytes()
         if self._read_only and self.serving():
             # They come back, and get sessions that the log knows.
             self._finish_all(list(self._read_only), "there is a quorum again, they could only read")

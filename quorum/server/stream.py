@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol, cast
 
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN, Budgets
@@ -80,6 +81,10 @@ class Turn:
         self._call_later = call_later
         self._now_ms = now_ms
         self._began_ms: float | None = None
+
+    def waiting(self) -> Iterator[Owner]:
+        """Yield the connections that are not read until the node has time or room for them."""
+        return chain(self.held, self._long)
 
     def ms(self) -> float:
         """The clock at the first outcome of this turn."""

@@ -87,11 +87,25 @@ def test_reading_pauses_while_the_node_is_saturated() -> None:
     assert client.is_paused()
     client.send(create(2, "/b"))
     assert len(runs_of(node)) == 1
-    node.replica.full = False
     node.replica.release()
     node.turn()
+    assert len(runs_of(node)) == 1, "the node is saturated although this one's outcome is there"
+    node.replica.full = False
+    node.advance(50.0)
     assert not client.is_paused()
     assert xids(client.replies()) == [1, 2]
+
+
+def test_the_session_of_a_held_connection_is_not_silent() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    node.replica.holding = True
+    node.replica.full = True
+    client.send(create(1, "/a"))
+    sessions = node.replica.sessions
+    sessions.take_report(10, 0.0, 0.0)
+    node.advance(1000.0)
+    assert sessions.take_report(10, 0.0, 0.0) == [client.connection.session_id], "its pings are not read"
 
 
 def test_a_peer_that_does_not_read_is_not_read_until_it_does() -> None:

@@ -130,6 +130,15 @@ def test_who_does_not_read_keeps_nobody_waiting(node: MemoryNode) -> None:
     assert xids(lazy.replies()) == [1, 2]
 
 
+def test_the_session_of_one_that_waits_is_not_silent(node: MemoryNode) -> None:
+    client, sessions = node.greeted(), node.replica.sessions
+    client.send(read(1, GET_CHILDREN, "/many"), turn=False)
+    sessions.take_report(100, 0.0, 0.0)
+    node.frontend.tick(node.time_ms)
+    assert sessions.take_report(100, 0.0, 0.0) == [client.connection.session_id], "its pings are not read"
+    node.turn()
+
+
 def test_one_that_is_gone_gets_no_turn(node: MemoryNode) -> None:
     gone, other = node.greeted(), node.greeted()
     for client in (gone, other):
