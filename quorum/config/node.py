@@ -111,6 +111,8 @@ class RaftSection:
     segment_bytes_max: int = setting(integer(4096, 2048 * _MIB), 64 * _MIB)
     log_cache_bytes_max: int = setting(integer(4096, 4096 * _MIB), 64 * _MIB)
     snapshot_overlay_bytes_max: int = setting(integer(4096, 4096 * _MIB), 64 * _MIB)
+    #: of log that no snapshot covers: above it this node's writers wait for one
+    journal_bytes_max: int = setting(integer(4096, 1 << 40), 1024 * _MIB)
     batch_bytes_max: int = setting(integer(4096, 256 * _MIB), 8 * _MIB)
 
 

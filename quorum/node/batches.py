@@ -58,6 +58,8 @@ class Batches:
         self._runs: list[bytes] = []
         self._tokens: list[Any] = []
         self._bytes = 0
+        #: whether clients must not write until a snapshot covers more of the log
+        self.log_is_long = False
         self._close_scheduled = False
         self._close_soon = engine.guarded("closing a batch", self._close)
 

@@ -215,6 +215,7 @@ class QuorumMember:
             self._server_options(),
             runtime.monotonic_ms,
             lambda serve: runtime.call_soon(engine.guarded("serving a client", serve)),
+            lambda delay_ms, serve: runtime.call_later(delay_ms, engine.guarded("serving a client", serve)),
             partial(runtime.run_in_thread, WORDS_LANE),
         )
         self.replica = replica = NodeReplica(
@@ -236,6 +237,7 @@ class QuorumMember:
             Compaction(storage.snapshots, storage.journal, writer, runtime, engine.step, engine.fail),
             runtime,
             engine.fail,
+            log_bytes_max=config.raft.journal_bytes_max,
             log_bytes_min=self._sizes.snapshot_log_bytes_min,
             records_per_step=self._sizes.snapshot_records_per_step,
         )

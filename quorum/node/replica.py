@@ -162,7 +162,16 @@ class NodeReplica:
 
     def saturated(self) -> bool:
         """Tell whether so much waits for commit that client connections must not be read for now."""
-        return self.batches.backlog_bytes > BACKLOG_BYTES_MAX
+        return self.batches.log_is_long or self.batches.backlog_bytes > BACKLOG_BYTES_MAX
+
+    @property
+    def log_is_long(self) -> bool:
+        """Whether clients must not write until a snapshot covers more of the log; set by the snapshotter."""
+        return self.batches.log_is_long
+
+    @log_is_long.setter
+    def log_is_long(self, is_long: bool) -> None:
+        self.batches.log_is_long = is_long
 
     @property
     def sessions(self) -> SessionTracker:

@@ -45,6 +45,8 @@ class StateHolder(Protocol):
     """The holder of the current state, which is replaced as a whole when a snapshot is installed."""
 
     machine: StateMachine
+    #: whether so much log is covered by no snapshot that clients must not write for now
+    log_is_long: bool
 
 
 class LastSnapshot(NamedTuple):
@@ -83,6 +85,7 @@ class Snapshotter:
         runtime: Runtime,
         fail: Callable[[BaseException], None],
         *,
+        log_bytes_max: int,
         log_bytes_min: int = LOG_BYTES_MIN,
         records_per_step: int = RECORDS_PER_STEP,
     ) -> None:
@@ -94,6 +97,8 @@ class Snapshotter:
             compaction: follows each of them; stopped with this.
             runtime: clock, loop, lanes.
             fail: stops the node.
+            log_bytes_max: applied log bytes since the last snapshot above which clients do not write, and
+                above half of which one is taken in any case.
             log_bytes_min: applied log bytes since the last snapshot below which none is taken.
             records_per_step: znodes that are looked at between two looks at the clock.
         """
@@ -102,6 +107,7 @@ class Snapshotter:
         self._compaction = compaction
         self._runtime = runtime
         self._fail = fail
+        self._log_bytes_max = log_bytes_max
         self._log_bytes_min = log_bytes_min
         self._records_per_step = records_per_step
         #: applied log bytes that no snapshot covers
@@ -133,9 +139,19 @@ class Snapshotter:
     def entry_applied(self, entry: Entry) -> None:
         """Count an entry, and ask for a snapshot if one is due."""
         self._rests = RESTS
-        self.log_bytes += size_bytes(entry)
-        if self.log_bytes > max(self._log_bytes_min, self._last_size_bytes // 2):
+        self._note_log_bytes(self.log_bytes + size_bytes(entry))
+        due_bytes = max(self._log_bytes_min, self._last_size_bytes // 2)
+        if self.log_bytes > min(due_bytes, self._log_bytes_max // 2):
             self.take()
+
+    def _note_log_bytes(self, log_bytes: int) -> None:
+        self.log_bytes = log_bytes
+        holds = log_bytes > self._log_bytes_max
+        if holds and not self._holder.log_is_long:
+            log.warning("writes wait for a snapshot: it covers all but %d bytes of the log", log_bytes)
+            # Not after the pause of one that was given up: little changes from now on.
+            self._runtime.call_soon(self._guard, self._begin)
+        self._holder.log_is_long = holds
 
     def take(self) -> None:
         """Begin a snapshot in a later turn, unless one is under way or nothing was applied yet."""
@@ -194,7 +210,7 @@ class Snapshotter:
         """A received snapshot replaced the state: count from there, and compact."""
         newest = self._store.newest
         self.last = covered
-        self.log_bytes = 0
+        self._note_log_bytes(0)
         self._last_size_bytes = 0 if newest is None else newest.size_bytes
         self._compaction.compact(self._holder.machine.applied_index)
 
@@ -261,7 +277,7 @@ class Snapshotter:
 
     def _give_up(self, reason: str) -> None:
         self.failed_count += 1
-        pause_ms = PAUSE_SLICES * SLICE_MS * self._doublings
+        pause_ms = 0.0 if self._holder.log_is_long else PAUSE_SLICES * SLICE_MS * self._doublings
         self._given_up += 1
         log.warning("gave up a snapshot, the next one begins in %g s: %s", pause_ms / 1000, reason)
         self._drop()
@@ -281,7 +297,7 @@ class Snapshotter:
         self.taken_count += 1
         self.last = taking.covered
         self._given_up = 0
-        self.log_bytes -= taking.log_bytes
+        self._note_log_bytes(self.log_bytes - taking.log_bytes)
         self._last_size_bytes = snapshot.size_bytes
         log.info(
             "took the snapshot of index %d: %d bytes in %d ms",
@@ -290,7 +306,7 @@ class Snapshotter:
             self._runtime.monotonic_ms() - taking.begun_ms,
         )
         self._compaction.compact(self._holder.machine.applied_index)
-        if self._wanted_index > snapshot.log_index:
+        if self._wanted_index > snapshot.log_index or self._holder.log_is_long:
             # It had begun before they asked, and entries were applied in between.
             self.take()
         else:
@@ -299,6 +315,6 @@ class Snapshotter:
     def _failed(self, error: BaseException | None) -> None:
         self.failed_count += 1
         # Not at once again: what stopped it (a full disk) would stop the next one, too.
-        self.log_bytes = 0
+        self._note_log_bytes(0)
         log.error("a snapshot could not be written: %s", error)
         self._tell(told_by_os(error, "writing its file") if isinstance(error, OSError) else str(error))

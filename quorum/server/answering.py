@@ -2,7 +2,8 @@
 
 Order contract. Replies leave in the order of the requests. A run (consecutive writes of one chunk) waits for
 its outcome; everything after it waits with it, and is answered before the next run's outcome: in the same
-turn if a next run is under way, which is why only so much may stand before one (AHEAD_MAX). Whatever
+turn if a next run is under way, which is why only so much may stand before one (AHEAD_MAX). A long answer
+(LONG_UNITS_MIN) is the last that is read until it has had its turn among those of all connections. Whatever
 leaves is queued in one list: an event before any reply that could show its change, the reply that arms a
 watch before that watch can fire, because a read is answered and its watch armed in one step.
 
@@ -27,7 +28,7 @@ from quorum.core.rearm import rearm
 from quorum.core.results import RunOutcome
 from quorum.core.watches import branch_bytes, watch_bytes
 from quorum.server.client import ClientConnection, Host
-from quorum.server.operations import ANSWERS, weight
+from quorum.server.operations import ANSWERS, LONG_UNITS_MIN, WEIGHTS
 from quorum.server.phases import Move, Phase
 from quorum.server.reads import answer_get_data
 from quorum.server.reconfig import begin_change
@@ -58,6 +59,7 @@ _NO_ZXID: Final = -1
 
 _PING: Final = int(OpCode.PING)
 SETS_WATCHES: Final = (int(OpCode.SET_WATCHES), int(OpCode.SET_WATCHES2))
+_GET_DATA: Final = int(OpCode.GET_DATA)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
 #: marks a request that is not taken, its body is the error; no frame can hold this number
@@ -92,6 +94,8 @@ class Pipeline:
         self._pending: deque[Run | Waiting] = deque()
         #: weight of what waits in `_pending` besides runs; at most AHEAD_MAX before the next run
         self.ahead = 0
+        #: whether the last of `_pending` takes long; then nothing is read, and so no run comes after it
+        self.ends_long = False
         #: entries "auth" of the access lists in the runs of `_pending`
         self._auth_entries = 0
 
@@ -99,6 +103,7 @@ class Pipeline:
         """Nothing that is awaited can be answered."""
         self._pending.clear()
         self._connection.outstanding = self.ahead = self._auth_entries = 0
+        self.ends_long = False
 
     def room(self) -> int:
         """Return how many more requests may be under way; each "auth" in an access list counts as one."""
@@ -109,13 +114,18 @@ class Pipeline:
         return bool(self._pending) and not isinstance(self._pending[0], Run)
 
     def take_in(self, xid: int, op: int, body: Any) -> None:
-        """Answer a request that needs no outcome, now or after the runs that are under way."""
-        if self._pending:
+        """Answer a request that needs no outcome, now, after the runs that are under way or in its turn."""
+        # Data never takes long, it only holds memory while it waits.
+        weigh = WEIGHTS.get(op) if self._pending or op != _GET_DATA else None
+        units = 1 if weigh is None else weigh(self._host.replica, self._connection, body)
+        self.ends_long = units >= LONG_UNITS_MIN
+        if self._pending or self.ends_long:
             self._connection.count(1)
-            units = weight(op, body, self._host.replica.machine.tree)
             self._pending.append((xid, op, body, units))
             self._connection.outstanding += 1
             self.ahead += units
+            if len(self._pending) == 1:
+                self._wait_for_turn()
         else:
             self.answer_now(xid, op, body)
             self._connection.last_request = (xid, op, self._host.replica.machine.zxid)
@@ -249,6 +259,12 @@ class Pipeline:
             connection.last_request = (run.xids[-1], run.op, outcome.results[-1].zxid)
         self.go_on()
 
+    def _wait_for_turn(self) -> None:
+        """Read nothing until a long answer has had its turn; then go on."""
+        self._stream.stalled = True
+        self._stream.update_reading()
+        self._host.turn.answer_long(self._connection, self._connection.proceed)
+
     def go_on(self) -> None:
         """Answer what waited for a run, in portions if no next one is under way; read on if there is room."""
         host, connection = self._host, self._connection
@@ -272,14 +288,21 @@ class Pipeline:
                     host.turn.proceed_soon(connection)
                     return
                 until_ms = now_ms + TURN_MS_MAX
-            pending.popleft()
             xid, op, body, units = head
+            if units >= LONG_UNITS_MIN:
+                if host.turn.answering is not connection:
+                    self._wait_for_turn()
+                    return
+                host.turn.answering = None
+                self.ends_long = False
+            pending.popleft()
             connection.outstanding -= 1
             self.ahead -= units
             host.counters.answered(1, 0.0)
             self._answer(xid, op, body)
             connection.last_request = (xid, op, host.replica.machine.zxid)
-        if self._stream.stalled and 2 * self.room() > host.options.outstanding_requests_max:
+        has_room = 2 * self.room() > host.options.outstanding_requests_max
+        if self._stream.stalled and has_room and connection not in host.turn.held:
             host.turn.resuming[connection] = None
         if connection.phase is Phase.LEAVING and not pending:
             connection.finish()

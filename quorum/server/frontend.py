@@ -62,6 +62,7 @@ class Frontend:
         options: ServerOptions,
         now_ms: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
         run_in_thread: Callable[
             [Callable[[], int], Callable[[int | None, BaseException | None], object]], object
         ],
@@ -72,6 +73,7 @@ class Frontend:
             options: limits.
             now_ms: a clock that never goes back, in milliseconds.
             call_soon: runs a function in a later turn of the event loop.
+            call_later: runs a function after so many milliseconds.
             run_in_thread: runs a function in a thread, then another one in it with its result or error.
         """
         self.options = options
@@ -81,7 +83,7 @@ class Frontend:
         self.connections: dict[ClientConnection, None] = {}
         self.shedder = ClientShedder(options, self.counters)
         self._room = Room("client", options.connections_max, lambda: now_ms() / 1000)
-        self.turn = Turn(call_soon, now_ms)
+        self.turn = Turn(call_soon, call_later, now_ms)
         self.contact = Contact(options, now_ms())
         self.replica: ReplicaView
         self.started_ms = now_ms()
@@ -171,6 +173,9 @@ class Frontend:
         self.shedder.tick(now_ms)
         for stream in list(self.blocked):
             stream.look_at_unsent()
+        for waiting in self.turn.waiting():
+            # It is this node that does not read.
+            waiting.took_bytes()
         if self._read_only and self.serving():
             # They come back, and get sessions that the log knows.
             self._finish_all(list(self._read_only), "there is a quorum again, they could only read")

@@ -246,6 +246,9 @@ class Requests:
         connection, host = self._connection, self._host
         if connection.phase is not OPEN:
             return True
+        if self._pipeline.ends_long:
+            self._stream.stalled = True
+            return True
         if self._stream.out_bytes < TURN_BYTES_MAX and host.now_ms() - connection.last_read_ms < TURN_MS_MAX:
             return False
         self._stream.stalled = True

@@ -47,7 +47,7 @@ class Speech:
 
     def proceed(self) -> None:
         """Go on: the peer has read."""
-        self._host.turn.speak_soon(self._connection, self.speak)
+        self._host.turn.answer_long(self._connection, self.speak)
 
     def _begin(self, pieces: Iterator[str]) -> None:
         self._pieces = pieces
@@ -68,7 +68,7 @@ class Speech:
             if size >= SLICE_BYTES_MAX or host.now_ms() >= until_ms:
                 # A peer that reads may take longer than a connection that is closed without a word.
                 host.expect(connection)
-                host.turn.speak_soon(connection, self.speak)
+                host.turn.answer_long(connection, self.speak)
                 break
         else:
             connection.finish()

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol, cast
 
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN, Budgets
@@ -54,9 +55,12 @@ class Turn:
     """The turn that is under way."""
 
     def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], now_ms: Callable[[], float]
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
+        now_ms: Callable[[], float],
     ) -> None:
-        """Begin with nothing to do; `call_soon` runs a function in a later turn."""
+        """Begin with nothing to do; functions run in a later turn, or after so many milliseconds."""
         #: with something queued
         self.dirty: dict[ClientStream, None] = {}
         #: to be closed at the end of the turn
@@ -66,11 +70,21 @@ class Turn:
         #: connections that wait until the node is no longer saturated
         self.held: dict[Owner, None] = {}
         self._proceeding: set[Owner] = set()
-        #: {connection with a long answer: what writes its next piece}, the next one first
-        self._speaking: dict[Owner, Callable[[], None]] = {}
+        #: {connection with a long answer: what makes it, or its next piece}, the next one first
+        self._long: dict[Owner, Callable[[], None]] = {}
+        self._answers_later = False
+        #: until when others have the loop
+        self._rests_until_ms = 0.0
+        #: the connection that makes a long answer right now
+        self.answering: Owner | None = None
         self.call_soon = call_soon
+        self._call_later = call_later
         self._now_ms = now_ms
         self._began_ms: float | None = None
+
+    def waiting(self) -> Iterator[Owner]:
+        """Yield the connections that are not read until the node has time or room for them."""
+        return chain(self.held, self._long)
 
     def ms(self) -> float:
         """The clock at the first outcome of this turn."""
@@ -88,19 +102,34 @@ class Turn:
         self._proceeding.discard(connection)
         connection.proceed()
 
-    def speak_soon(self, connection: Owner, speak: Callable[[], None]) -> None:
-        """Let a connection write on in a later turn: one a turn, by the order in which they ask."""
-        if not self._speaking:
-            self.call_soon(self._speak)
-        self._speaking.setdefault(connection, speak)
+    def answer_long(self, connection: Owner, answer: Callable[[], None]) -> None:
+        """Let a connection make a long answer, or a piece of it: one at a time, in the order of asking.
 
-    def _speak(self) -> None:
-        if self._speaking:
-            connection = next(iter(self._speaking))
-            speak = self._speaking.pop(connection)
-            if self._speaking:
-                self.call_soon(self._speak)
-            speak()
+        After each the others have the loop for as long as it took.
+        """
+        self._long.setdefault(connection, answer)
+        if not self._answers_later:
+            self._answer_later()
+
+    def _answer_later(self) -> None:
+        self._answers_later = True
+        rest_ms = self._rests_until_ms - self._now_ms()
+        if rest_ms > 0:
+            self._call_later(rest_ms, self._answer_next)
+        else:
+            self.call_soon(self._answer_next)
+
+    def _answer_next(self) -> None:
+        if self._long:
+            began_ms = self._now_ms()
+            self.answering = connection = next(iter(self._long))
+            self._long.pop(connection)()
+            self.answering = None
+            now_ms = self._now_ms()
+            self._rests_until_ms = now_ms + (now_ms - began_ms)
+        self._answers_later = False
+        if self._long:
+            self._answer_later()
 
     def end(self, saturated: Callable[[], bool]) -> None:
         """Read on where that is possible again, write what is queued, close what is finished."""
@@ -125,7 +154,7 @@ class Turn:
 
     def forget(self, connection: Owner, stream: ClientStream) -> None:
         """A connection is gone."""
-        for waiting in (self.resuming, self.held, self._speaking):
+        for waiting in (self.resuming, self.held, self._long):
             waiting.pop(connection, None)
         for written in (self.dirty, self.closing):
             written.pop(stream, None)

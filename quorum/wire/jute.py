@@ -9,6 +9,7 @@ What follows a record is ignored, as ZooKeeper does. Source: BinaryInputArchive,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -26,6 +27,9 @@ STAT_BYTES: Final = 68
 #: What precedes each operation of a multi, and follows the last one.
 MULTI_HEADER: Final = Struct(">i?i")
 MULTI_END: Final = MULTI_HEADER.pack(-1, True, -1)
+
+#: The length of a short text, as text.
+_SHORT_HEADS: Final = ["\0\0\0" + chr(length) for length in range(128)]
 
 #: One entry of an access list: [permission bits, scheme, id].
 AclEntry = list[int | str]
@@ -204,6 +208,14 @@ def string_bytes(text: str) -> bytes:
 
 def strings_bytes(texts: Sequence[str]) -> bytes:
     """Encode a vector of strings."""
+    with suppress(IndexError):
+        # The names of a large node are short and plain: a third of the time.
+        pieces = [""] * (2 * len(texts))
+        pieces[::2] = map(_SHORT_HEADS.__getitem__, map(len, texts))
+        pieces[1::2] = texts
+        text = "".join(pieces)
+        if text.isascii():
+            return INT.pack(len(texts)) + text.encode()
     parts = [INT.pack(len(texts))]
     parts += [string_bytes(text) for text in texts]
     return b"".join(parts)

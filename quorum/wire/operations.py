@@ -1,4 +1,4 @@
-"""One row for each operation of ZooKeeper 3.9: how a server treats it, decodes its body, and what it weighs.
+"""One row for each operation of ZooKeeper 3.9: how a server treats it and decodes its body.
 
 `OPERATIONS` is the only table of them; one that a later version of this server learns already has its row.
 What answers a read, quorum.server.operations says: the codec knows no state.
@@ -61,7 +61,6 @@ class Operation(NamedTuple):
         decode: takes the buffer, the first byte after the request header and the first byte after the
             frame, some of them a limit as well. Returns the body; of a write the command, and the first byte
             after its record. None: it has no body, or is not decoded.
-        weight: units of AHEAD_MAX; what lists or counts may take far longer than to read a node.
         in_multi: whether it can stand in a multi.
         has_acl: whether its command may hold access lists.
     """
@@ -69,7 +68,6 @@ class Operation(NamedTuple):
     treatment: Treatment
     short_name: str = "NA"
     decode: Callable[..., Any] | None = None
-    weight: int = 1
     in_multi: bool = False
     has_acl: bool = False
 
@@ -132,12 +130,12 @@ OPERATIONS: Final[dict[int, Operation]] = {
     OpCode.EXISTS: Operation(Treatment.READ, "EXIS", requests.decode_read),
     OpCode.GET_DATA: Operation(Treatment.READ, "GETD", requests.decode_read),
     OpCode.SET_DATA: Operation(Treatment.WRITE, "SETD", requests.decode_set_data, in_multi=True),
-    OpCode.GET_ACL: Operation(Treatment.READ, "GETA", lookups.decode_looked_at, 4),
+    OpCode.GET_ACL: Operation(Treatment.READ, "GETA", lookups.decode_looked_at),
     OpCode.SET_ACL: Operation(Treatment.WRITE, "SETA", requests.decode_set_acl, has_acl=True),
-    OpCode.GET_CHILDREN: Operation(Treatment.READ, "GETC", requests.decode_read, 4),
+    OpCode.GET_CHILDREN: Operation(Treatment.READ, "GETC", requests.decode_read),
     OpCode.SYNC: Operation(Treatment.WRITE, "SYNC", requests.decode_sync),
     OpCode.PING: Operation(Treatment.SESSION, "PING"),
-    OpCode.GET_CHILDREN2: Operation(Treatment.READ, "GETC", requests.decode_read, 4),
+    OpCode.GET_CHILDREN2: Operation(Treatment.READ, "GETC", requests.decode_read),
     # never alone, as in ZooKeeper 3.9
     OpCode.CHECK: Operation(Treatment.REFUSED, "NA", requests.decode_check, in_multi=True),
     OpCode.MULTI: Operation(Treatment.WRITE, "MULT", _multi, has_acl=True),
@@ -153,13 +151,13 @@ OPERATIONS: Final[dict[int, Operation]] = {
     OpCode.CREATE_TTL: Operation(
         Treatment.WRITE, "CREA", requests.decode_create_ttl, in_multi=True, has_acl=True
     ),
-    OpCode.MULTI_READ: Operation(Treatment.READ, "MLTR", lookups.decode_multi_read, AHEAD_MAX),
+    OpCode.MULTI_READ: Operation(Treatment.READ, "MLTR", lookups.decode_multi_read),
     OpCode.AUTH: Operation(Treatment.SESSION, "NA", requests.decode_auth),
-    OpCode.SET_WATCHES: Operation(Treatment.SESSION, "SETW", requests.decode_set_watches, AHEAD_MAX),
+    OpCode.SET_WATCHES: Operation(Treatment.SESSION, "SETW", requests.decode_set_watches),
     OpCode.SASL: Operation(Treatment.REFUSED),
-    OpCode.GET_EPHEMERALS: Operation(Treatment.READ, "GETE", lookups.decode_prefix, AHEAD_MAX),
-    OpCode.GET_ALL_CHILDREN_NUMBER: Operation(Treatment.READ, "GETACN", lookups.decode_looked_at, AHEAD_MAX),
-    OpCode.SET_WATCHES2: Operation(Treatment.SESSION, "STW2", requests.decode_set_watches2, AHEAD_MAX),
+    OpCode.GET_EPHEMERALS: Operation(Treatment.READ, "GETE", lookups.decode_prefix),
+    OpCode.GET_ALL_CHILDREN_NUMBER: Operation(Treatment.READ, "GETACN", lookups.decode_looked_at),
+    OpCode.SET_WATCHES2: Operation(Treatment.SESSION, "STW2", requests.decode_set_watches2),
     OpCode.ADD_WATCH: Operation(Treatment.READ, "ADDW", lookups.decode_watch_request),
     OpCode.WHO_AM_I: Operation(Treatment.READ, "HOMI", lookups.decode_nothing),
     # a handshake makes sessions, a request never does

@@ -6,9 +6,9 @@ loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory a
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
 million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `controller` what its two
 channels cost, and a broker that is drained, beside Kafka; `lone` what a record costs beside idle
-partitions; `scale` how the controller's costs grow with the
-partitions, without sockets; `pipeline` what Spark reads and checks in a second,
-beside its own Kafka connector. Tables go to the standard output and to
+partitions; `idle` what sessions, connections and partitions cost that ask for nothing; `scale` how the
+controller's costs grow with the partitions, without sockets; `pipeline` what Spark reads and checks in a
+second, beside its own Kafka connector. Tables go to the standard output and to
 bench-results/. Nothing here asserts a time.
 """
 
@@ -26,6 +26,7 @@ from tests.bench import (
     controller,
     failover,
     groups,
+    idle,
     lone,
     million,
     peers,
@@ -167,6 +168,11 @@ def run_lone(options: argparse.Namespace, folder: Path) -> Report:
     return lone.run(folder, [] if options.alone else ["kafka"], lone.Sizes(rounds=options.rounds)), ""
 
 
+def run_idle(_options: argparse.Namespace, folder: Path) -> Report:
+    """CPU and memory of sessions, connections and partitions that are idle."""
+    return idle.run(folder), ""
+
+
 def run_scale(options: argparse.Namespace, _folder: Path) -> Report:
     """How the controller's costs grow with the partitions, without sockets."""
     partitions = (*scale.FULL.partitions, scale.MILLION) if options.million else scale.FULL.partitions
@@ -247,6 +253,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_sizes_of_groups(add("groups", run_groups, 3))
     add_sizes_of_controller(add("controller", run_controller, 3))
     add("lone", run_lone, 1).add_argument("--alone", action="store_true", help="without Kafka")
+
+    add("idle", run_idle, 0)
 
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"
     add("scale", run_scale, 3).add_argument("--million", action="store_true", help=words)

@@ -54,6 +54,17 @@ FULL: Final = Sizes()
 TINY: Final = Sizes((3, 6), 20, answers=1)
 
 
+def create_in_sync(admin: AdminClient, topic: str, count: int) -> None:
+    """Create a topic with so many partitions, and wait until their replicas are in sync."""
+    admin.create_topics([NewTopic(topic, count, BROKERS)])[topic].result(DEADLINE_S)
+
+    def is_in_sync() -> bool:
+        partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
+        return len(partitions) == count and all(len(each.isrs) == BROKERS for each in partitions)
+
+    eventually(is_in_sync, DEADLINE_S, f"{topic} is in sync")
+
+
 class Measurement:
     """One round of one system."""
 
@@ -65,26 +76,17 @@ class Measurement:
 
     def run(self, sizes: Sizes) -> dict[int, float]:
         """Return {idle partitions: p50 in milliseconds}."""
-        self._create("lone", 1)
+        create_in_sync(self._admin, "lone", 1)
         found: dict[int, float] = {}
         created = 0
         for idle in sizes.idle:
             while created < idle:
                 count = min(TOPIC_PARTITIONS, idle - created)
-                self._create(f"idle-{created}", count)
+                create_in_sync(self._admin, f"idle-{created}", count)
                 created += count
             times_ms = [self._one_ms() for _ in range(UNCOUNTED + sizes.records)]
             found[idle] = statistics.median(times_ms[UNCOUNTED:])
         return found
-
-    def _create(self, topic: str, count: int) -> None:
-        self._admin.create_topics([NewTopic(topic, count, BROKERS)])[topic].result(DEADLINE_S)
-
-        def is_in_sync() -> bool:
-            partitions = self._admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
-            return len(partitions) == count and all(len(each.isrs) == BROKERS for each in partitions)
-
-        eventually(is_in_sync, DEADLINE_S, f"{topic} is in sync")
 
     def _one_ms(self) -> float:
         started = time.monotonic()

@@ -32,6 +32,7 @@ class Bench:
         self.driver.register()
         self.client = self.driver.connect()
         self.machine = self.driver.machine
+        self.log_is_long = False
         self.runtime = ManualRuntime()
         self.disk = MemoryDisk(random.Random(0))
         self.store = SnapshotStore(self.disk, SNAPSHOTS, self.fail)
@@ -46,6 +47,7 @@ class Bench:
             Compaction(self.store, self.journal, self.writer, self.runtime, self.steps.append, self.fail),
             self.runtime,
             self.fail,
+            log_bytes_max=1 << 30,
         )
 
     def fail(self, story: object) -> None:

@@ -8,7 +8,7 @@ import random
 from quorum.core.machine import StateMachine
 from quorum.node.compaction import Compaction
 from quorum.node.snapshotting import PAUSE_SLICES, RESTS, SLICE_MS, Snapshotter
-from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.entry import Entry, EntryKind, size_bytes
 from quorum.raft.core.messages import Stimulus
 from quorum.raft.journal.journal import Journal, JournalOptions
 from quorum.raft.journal.writer import JournalWriter
@@ -38,7 +38,9 @@ class TickingRuntime(ManualRuntime):
 class Bench:
     """A snapshotter over a state with a few hundred nodes; what it writes waits in the lane."""
 
-    def __init__(self, overlay_bytes_max: int = 2**20) -> None:
+    log_is_long: bool
+
+    def __init__(self, overlay_bytes_max: int = 2**20, log_bytes_max: int = 2**30) -> None:
         driver = Driver(StateMachine(overlay_bytes_max))
         driver.apply("found", "c1", SESSION_KEY, CONFIGURATION)
         driver.register()
@@ -47,6 +49,7 @@ class Bench:
         for number in range(NODES):
             self.client.make(f"/p/n{number}", b"old")
         self.machine = driver.machine
+        self.log_is_long = False
         self.runtime = TickingRuntime()
         self.disk = disk = MemoryDisk(random.Random(0))
         self.store = SnapshotStore(disk, "/data/snapshots", self._fail)
@@ -60,6 +63,7 @@ class Bench:
             Compaction(self.store, journal, writer, self.runtime, steps.append, self._fail),
             self.runtime,
             self._fail,
+            log_bytes_max=log_bytes_max,
             records_per_step=RECORDS_PER_STEP,
         )
 
@@ -70,6 +74,15 @@ class Bench:
         """Apply a write to a node."""
         self.client.put(f"/p/n{number}", b"new")
         self.snapshotter.entry_applied(ENTRY)
+
+    def write_log(self, size: int) -> None:
+        """Apply entries of so many bytes."""
+        for _ in range(size // size_bytes(ENTRY)):
+            self.write(0)
+
+    def is_held(self) -> bool:
+        """Whether clients must not write."""
+        return self.log_is_long
 
     def begin(self) -> None:
         """Ask for a snapshot, and let everything happen but the first slice."""
@@ -200,3 +213,34 @@ def test_each_snapshot_that_is_given_up_doubles_the_pause_until_one_is_taken() -
     assert overflow() == 4
     bench.runtime.advance(GIVE_UP_PAUSE_MS)
     assert overflow() == 5, "one that was taken begins the pauses anew"
+
+
+def test_a_long_log_holds_writers_until_a_snapshot_covers_it() -> None:
+    bench = Bench(log_bytes_max=10_000)
+    bench.write_log(5_000)
+    early = bench.snapshotter.active
+    bench.write_log(1_000)
+    assert (early, bench.snapshotter.active) == (False, True), "half of the bound is enough"
+    bench.runtime.turn()
+    bench.write_log(3_500)
+    assert not bench.is_held()
+    bench.write_log(11_000)
+    assert bench.is_held()
+    bench.finish()
+    assert bench.snapshotter.taken_count == 2, "the first one did not cover enough"
+    assert not bench.is_held()
+
+
+def test_a_long_log_waits_for_no_pause() -> None:
+    bench = Bench(overlay_bytes_max=20_000, log_bytes_max=100_000)
+    bench.begin()
+    for number in range(NODES):
+        bench.write(number)
+    bench.chunks(1)
+    assert bench.snapshotter.failed_count == 1
+    assert bench.chunks(20) == 0
+    bench.write_log(100_000)
+    assert bench.is_held()
+    assert bench.chunks(3)
+    bench.finish()
+    assert not bench.is_held()

@@ -174,7 +174,11 @@ class MemoryNode:
         self._later: deque[Callable[[], None]] = deque()
         self.replica = SoloReplica(self._later.append)
         self.frontend = Frontend(
-            ServerOptions(**limits), lambda: self.time_ms, self._later.append, self._beside
+            ServerOptions(**limits),
+            lambda: self.time_ms,
+            self._later.append,
+            lambda _ms, later: self._later.append(later),
+            self._beside,
         )
         self.replica.frontend = self.frontend
         self.frontend.attach(self.replica)

@@ -87,11 +87,25 @@ def test_reading_pauses_while_the_node_is_saturated() -> None:
     assert client.is_paused()
     client.send(create(2, "/b"))
     assert len(runs_of(node)) == 1
-    node.replica.full = False
     node.replica.release()
     node.turn()
+    assert len(runs_of(node)) == 1, "the node is saturated although this one's outcome is there"
+    node.replica.full = False
+    node.advance(50.0)
     assert not client.is_paused()
     assert xids(client.replies()) == [1, 2]
+
+
+def test_the_session_of_a_held_connection_is_not_silent() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    node.replica.holding = True
+    node.replica.full = True
+    client.send(create(1, "/a"))
+    sessions = node.replica.sessions
+    sessions.take_report(10, 0.0, 0.0)
+    node.advance(1000.0)
+    assert sessions.take_report(10, 0.0, 0.0) == [client.connection.session_id], "its pings are not read"
 
 
 def test_a_peer_that_does_not_read_is_not_read_until_it_does() -> None:
@@ -236,7 +250,7 @@ def test_others_are_served_between_the_answers_that_waited() -> None:
         (EXISTS, "/a", 256),
         (GET_DATA, "/a", 256),
         (GET_DATA, "/big", 52),
-        (GET_CHILDREN, "/a", 64),
+        (GET_CHILDREN, "/a", 256),
         (GET_CHILDREN, "/many", 43),
     ],
 )
@@ -265,10 +279,16 @@ def test_only_so_much_waits_before_a_write_that_is_under_way(op: int, path: str,
 def test_a_long_request_holds_the_next_write_up(end: bytes) -> None:
     node = MemoryNode()
     client = node.greeted()
+    client.send(*(create(number, f"/m{number}") for number in range(2)))
+    names = [[1, f"/m{parent}/{number}", b"", None, 0] for parent in range(2) for number in range(8000)]
+    for half in (names[:8000], names[8000:]):
+        client.send(encode_command(5, [14, half]))
+    client.received()
+    before = len(runs_of(node))
+    count = encode_looked_at(2, int(OpCode.GET_ALL_CHILDREN_NUMBER), "/m0")
     node.replica.holding = True
-    count = encode_looked_at(2, int(OpCode.GET_ALL_CHILDREN_NUMBER), "/")
     client.send(create(1, "/a"), count, end)
-    assert len(runs_of(node)) == 1
+    assert len(runs_of(node)) == before + 1
     node.replica.holding = False
     node.replica.release()
     node.turn()
