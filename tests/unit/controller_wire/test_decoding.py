@@ -23,9 +23,15 @@ from kio.serial import entity_reader
 from kio.static.constants import EntityType
 from kio.static.protocol import Entity
 
-from controller.messages.entities import _REQUESTS, _RESPONSES
+from controller.messages.entities import (
+    _REQUESTS,
+    _RESPONSES,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrTopicState,
+)
 from controller.wire import decoding
 from controller.wire.decoding import ANY_NUMBER, MalformedMessageError, decode
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from tests.support.kio_samples import encoded, encoded_with_unknown_tags, sample
 
 SAMPLES = 5
@@ -110,6 +116,24 @@ def test_items_packed_alike_are_judged_as_one_by_one(monkeypatch: pytest.MonkeyP
     assert together == [outcome(*each) for each in bodies]
     refused = sum(isinstance(each, str) for each in together)
     assert len(bodies) // 5 < refused < len(bodies) * 4 // 5
+
+
+def test_numbers_of_items_packed_alike_are_counted() -> None:
+    state = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=ControllerEpoch(1),
+        leader=1,
+        leader_epoch=LeaderEpoch(1),
+        isr=tuple(range(16)),
+        partition_epoch=PartitionVersion(1),
+        replicas=tuple(range(24)),
+    )
+    topic = LeaderAndIsrTopicState(topic_name="orders", topic_id=None, partition_states=(state,) * 300)
+    body = encoded(topic)
+    items = 300 * (1 + 16 // 8 + 24 // 8)
+    assert decode(LeaderAndIsrTopicState, body, items_max=items) == topic
+    with pytest.raises(MalformedMessageError, match="replicas has 24 items and at most 16 more are allowed"):
+        decode(LeaderAndIsrTopicState, body, items_max=items - 1)
 
 
 @pytest.mark.parametrize("entity_type", [FetchRequest, MetadataRequest, MetadataRequestV1, ProduceRequest])
