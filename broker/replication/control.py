@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from broker.core import fences
 from broker.core.partition import FollowerState, IdleState, LeaderState
@@ -58,6 +59,9 @@ from quorum.metadata.records import LogEnd, PartitionStateRecord, topic_label
 from quorum.platform.pace import Pace
 
 _log = logging.getLogger(__name__)
+
+#: Partitions that a log line names; the others are counted.
+NAMED_MAX: Final = 10
 
 
 class Control:
@@ -153,11 +157,26 @@ class Control:
                 return refusal(request, ErrorCode.KAFKA_STORAGE_ERROR)
 
     async def _lead_and_follow(self, request: LeaderAndIsrRequest) -> ControlResponse:
-        topics: list[LeaderAndIsrTopicError] = []
-        directory, pace, refused = self._registry.log_directory, Pace(), ErrorCode.NONE
+        directory = self._registry.log_directory
         shortened = len(directory.shortened)
         for leader in request.live_leaders:
             self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
+        changed: list[Replica] = []
+        try:
+            answer = await self._take_roles(request, changed)
+        finally:
+            if changed:
+                _log.info("controller epoch %d: %s", request.controller_epoch, _roles_text(changed))
+        if len(directory.shortened) < shortened:
+            written = directory.begin_shortened()
+            await finished(written)
+            written.result()
+        return answer
+
+    async def _take_roles(self, request: LeaderAndIsrRequest, changed: list[Replica]) -> ControlResponse:
+        """Apply each partition of a request; adds the replicas that have another role than before."""
+        topics: list[LeaderAndIsrTopicError] = []
+        pace, refused = Pace(), ErrorCode.NONE
         for topic in request.topic_states:
             errors: list[LeaderAndIsrPartitionError] = []
             for state in topic.partition_states:
@@ -166,21 +185,26 @@ class Control:
                     refused = self._admit(request)
                 if refused is not ErrorCode.NONE:
                     return refusal(request, refused)
-                error_code = self._apply(key, topic.topic_id, state)
+                error_code = self._apply(key, topic.topic_id, state, changed)
                 if error_code is ErrorCode.NONE:
                     # The controller gives no role before it has judged what the registration names.
-                    directory.shortened.pop(key, None)
+                    self._registry.log_directory.shortened.pop(key, None)
                 errors.append(
                     LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
                 )
             topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
-        if len(directory.shortened) < shortened:
-            written = directory.begin_shortened()
-            await finished(written)
-            written.result()
         return LeaderAndIsrResponse(error_code=refused, topics=tuple(topics))
 
     async def _stop_replicas(self, request: StopReplicaRequest) -> ControlResponse:
+        deleted: list[str] = []
+        try:
+            return await self._stop_each(request, deleted)
+        finally:
+            if deleted:
+                _log.info("deleted %s", _named(deleted[:NAMED_MAX], len(deleted)))
+
+    async def _stop_each(self, request: StopReplicaRequest, deleted: list[str]) -> ControlResponse:
+        """Stop each replica of a request; adds the names of the logs that were deleted."""
         errors: list[StopReplicaPartitionError] = []
         pace, refused = Pace(), ErrorCode.NONE
         for topic in request.topic_states:
@@ -190,7 +214,7 @@ class Control:
                 if refused is not ErrorCode.NONE:
                     return refusal(request, refused)
                 key = PartitionKey(topic.topic_name, state.partition_index)
-                error_code = await self._stop(key, state)
+                error_code = await self._stop(key, state, deleted)
                 errors.append(
                     StopReplicaPartitionError(
                         topic_name=key.topic, partition_index=key.partition, error_code=error_code
@@ -210,7 +234,11 @@ class Control:
         return True
 
     def _apply(
-        self, key: PartitionKey, topic_id: uuid.UUID | None, state: LeaderAndIsrPartitionState
+        self,
+        key: PartitionKey,
+        topic_id: uuid.UUID | None,
+        state: LeaderAndIsrPartitionState,
+        changed: list[Replica],
     ) -> ErrorCode:
         registry = self._registry
         decision = decision_of(registry.gate.generation, topic_id, state)
@@ -226,7 +254,7 @@ class Control:
             replica = registry.create_replica(key, topic_id)
             error_code = self.carry_out(replica, replica.step(decision))
         if replica.role is not before:
-            _note_role(replica)
+            changed.append(replica)
         return error_code
 
     def carry_out(self, replica: Replica, effects: Iterable[ReplicaEffect]) -> ErrorCode:
@@ -244,7 +272,9 @@ class Control:
                     error_code = refused
         return error_code
 
-    async def _stop(self, key: PartitionKey, state: StopReplicaPartitionState) -> ErrorCode:
+    async def _stop(
+        self, key: PartitionKey, state: StopReplicaPartitionState, deleted: list[str]
+    ) -> ErrorCode:
         replica = self._registry.replicas.get(key)
         if replica is not None:
             refused = self.carry_out(replica, replica.step(StopReplica(state.leader_epoch)))
@@ -254,7 +284,7 @@ class Control:
         if state.delete_partition and log is not None:
             await log.settled()
             self._registry.log_directory.delete(key)
-            _log.info("deleted %s-%d", *key)
+            deleted.append(f"{key.topic}-{key.partition}")
         return ErrorCode.NONE
 
     async def reopen(self, log: PartitionLog, damage: DamagedSegmentError) -> bool:
@@ -295,14 +325,27 @@ def decision_of(
     return LeaderAndIsr(generation, topic_id, record, version, tuple(state.replicas))
 
 
-def _note_role(replica: Replica) -> None:
-    key, epoch = replica.key, replica.leader_epoch
-    match replica.role:
-        case LeaderState() as role:
-            text = "leads %s-%d in epoch %d from offset %d, ISR %s"
-            _log.info(text, *key, epoch, role.epoch_start_offset, list(role.isr))
-        case FollowerState() as role:
-            text = "follows broker %d in %s-%d in epoch %d from offset %d"
-            _log.info(text, role.leader, *key, epoch, replica.log.log_end_offset)
-        case IdleState():
-            _log.info("%s-%d has no leader in epoch %d", *key, epoch)
+def _roles_text(replicas: Sequence[Replica]) -> str:
+    """Say in one line which roles replicas have; the first of each role are named."""
+    texts: list[str] = []
+    for kind, words in ((LeaderState, "leads"), (FollowerState, "follows"), (IdleState, "no leader for")):
+        found = [each for each in replicas if isinstance(each.role, kind)]
+        if found:
+            texts.append(f"{words} {_named([_role_text(each) for each in found[:NAMED_MAX]], len(found))}")
+    return "; ".join(texts)
+
+
+def _role_text(replica: Replica) -> str:
+    key, role = replica.key, replica.role
+    place = f"{key.topic}-{key.partition} in epoch {replica.leader_epoch}"
+    match role:
+        case LeaderState():
+            return f"{place} from offset {role.epoch_start_offset} with ISR {list(role.isr)}"
+        case FollowerState():
+            return f"{place} of broker {role.leader} from offset {replica.log.log_end_offset}"
+    return place
+
+
+def _named(names: Sequence[str], count: int) -> str:
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    return ", ".join(names) + more

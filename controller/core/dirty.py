@@ -2,22 +2,25 @@
 
 Events of one recursive watch come in; what they concern comes out once, however many there were. A write of
 the controller itself causes an event too, which arrives before the reply to the write: counting the events
-of a state tells that one from the write of somebody else, whose event makes two.
+of a state tells that one from the write of somebody else, whose event makes two. So events of own writes are
+counted by their paths, and only what is left is taken apart.
 Source: ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from quorum.metadata.paths import BROKER_TOPICS, PartitionKey
+from quorum.metadata.paths import BROKER_TOPICS, PartitionKey, partition_state_path
 
 #: States that are remembered one by one; beyond that everything is read again.
 DIRTY_STATES_MAX: Final = 100_000
 
 _PREFIX: Final = f"{BROKER_TOPICS}/"
+_STATE: Final = re.compile(f"{_PREFIX}[^/]+/partitions/(?:0|[1-9][0-9]{{0,10}})/state")
 
 
 class Concern(Enum):
@@ -43,8 +46,8 @@ class Dirty:
         """Begin with everything: a new controller knows nothing."""
         self._everything = True
         self._topics: dict[str, None] = {}
-        #: {partition: events that nobody has accounted for}
-        self._states: dict[PartitionKey, int] = {}
+        #: {path of a state: events that nobody has accounted for}
+        self._states: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         """Say whether anything must be read."""
@@ -52,19 +55,13 @@ class Dirty:
 
     def note(self, path: str) -> Concern:
         """Take the path of an event below /brokers/topics and say what it is about."""
-        parts = path.removeprefix(_PREFIX).split("/")
-        if path == BROKER_TOPICS or not path.startswith(_PREFIX):
-            return Concern.NOTHING
-        if len(parts) == 1:
-            self._topics[parts[0]] = None
+        if _STATE.fullmatch(path) is None:
+            topic = path.removeprefix(_PREFIX)
+            if topic == path or "/" in topic:
+                return Concern.NOTHING
+            self._topics[topic] = None
             return Concern.TOPIC
-        if len(parts) != 4 or parts[1] != "partitions" or parts[3] != "state":
-            return Concern.NOTHING
-        number = parts[2]
-        if not (number.isascii() and number.isdecimal() and number == str(int(number[:11]))):
-            return Concern.NOTHING
-        key = PartitionKey(parts[0], int(number))
-        self._states[key] = self._states.get(key, 0) + 1
+        self._states[path] = self._states.get(path, 0) + 1
         if len(self._states) > DIRTY_STATES_MAX:
             self.mark_everything()
         return Concern.STATE
@@ -81,22 +78,27 @@ class Dirty:
 
     def mark_states(self, keys: Iterable[PartitionKey]) -> None:
         """Read some states again."""
-        for key in keys:
-            self._states[key] = self._states.get(key, 0) + 1
+        for path in map(partition_state_path, keys):
+            self._states[path] = self._states.get(path, 0) + 1
 
     def account_for(self, keys: Iterable[PartitionKey]) -> None:
         """Take away the events of own writes that are acknowledged."""
-        for key in keys:
-            events = self._states.get(key, 0) - 1
+        for path in map(partition_state_path, keys):
+            events = self._states.get(path, 0) - 1
             if events > 0:
-                self._states[key] = events
+                self._states[path] = events
             else:
-                self._states.pop(key, None)
+                self._states.pop(path, None)
 
     def take(self) -> DirtyWork:
         """Return what is marked and mark nothing any more."""
-        work = DirtyWork(self._everything, list(self._topics), list(self._states))
+        work = DirtyWork(self._everything, list(self._topics), list(map(_key_of, self._states)))
         self._everything = False
         self._topics.clear()
         self._states.clear()
         return work
+
+
+def _key_of(state_path: str) -> PartitionKey:
+    topic, _, number, _ = state_path.removeprefix(_PREFIX).split("/")
+    return PartitionKey(topic, int(number))

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from controller.messages.entities import LeaderAndIsrLiveLeader, UpdateMetadataBroker
+from controller.wire.decoding import packed_varint
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 
 _INT32: Final = struct.Struct(">i")
@@ -232,15 +233,7 @@ def _metadata_layout(isr: int, replicas: int, offline: int) -> _Layout:
 
 def _count(length: int) -> bytes:
     """Pack a compact length, which is one more than the number of items or bytes."""
-    value = length + 1
-    if value < 0x80:
-        return value.to_bytes(1, "big")
-    packed = bytearray()
-    while value >= 0x80:
-        packed.append(value & 0x7F | 0x80)
-        value >>= 7
-    packed.append(value)
-    return bytes(packed)
+    return packed_varint(length + 1)
 
 
 def _string(text: str) -> bytes:

@@ -4,7 +4,8 @@ kio's native reader takes the length of an array at its word and reserves room f
 a stranger are enough to abort the process. So every message is walked over before it is read, and an array
 with more items than there are bytes left is refused. An item of three bytes costs a hundred times as much
 once it is read, so a message may also be refused for how many it has. The walk also refuses null where the
-schema has no null.
+schema has no null. Items that are packed alike are walked over together: what can differ in their sizes are
+the lengths of their arrays, and those stand in columns.
 
 What kio's reader cannot take though the protocol allows it, the walk replaces before: tagged fields that the
 schema does not know are left out, and a time that it cannot hold becomes the nearest that it can. Bytes
@@ -59,6 +60,8 @@ _VARINT_BYTES_MAX: Final = 5
 ANY_NUMBER: Final = 2**31
 #: so many plain numbers count as one item
 NUMBERS_PER_ITEM: Final = 8
+#: items that are compared at first, to see how many are packed alike; twice as many each time that all are
+_ALIKE_MIN: Final = 64
 
 
 class MalformedMessageError(ProtocolError):
@@ -85,6 +88,17 @@ class _Change(NamedTuple):
     #: exclusive
     end: int
     instead: bytes
+
+
+class _Shape(NamedTuple):
+    """What an item consists of that has plain numbers, arrays of plain numbers and no tagged fields alone."""
+
+    #: (bytes before the length of an array, bytes of each of its items), in their order
+    arrays: Sequence[tuple[int, int]]
+    #: after the last array
+    last_bytes: int
+    #: whether a count of tagged fields stands at the end
+    has_tags: bool
 
 
 class _State:
@@ -183,9 +197,10 @@ def _walk_field(each: Field[Any], flexible: bool) -> _Walk:
         item_bytes = _FIXED_BYTES[kafka_type]
     else:
         item_bytes = 1
-        item = _walk_sized(kafka_type, flexible) if kafka_type else _walk_struct(each.type)
+        item = _walk_sized(kafka_type, flexible) if kafka_type else _walk_entity(_entity_of(each.type))
     if _is_array(each.type):
-        return _walk_array(each.name, item, item_bytes, flexible, nullable=_is_nullable(each.type))
+        shape = None if kafka_type else _shape(_entity_of(each.type))
+        return _walk_array(each.name, item, item_bytes, shape, flexible, nullable=_is_nullable(each.type))
     if item is None:
         return _walk_fixed(item_bytes)
     if not kafka_type and _is_nullable(each.type) and "tag" not in each.metadata:
@@ -205,11 +220,31 @@ def _walk_fixed(byte_count: int) -> _Walk:
     return lambda _body, offset, _state: offset + byte_count
 
 
-def _walk_struct(annotation: object) -> _Walk:
-    """Return the walk over the entity that an annotation names, inside of a tuple or with None."""
+def _shape(entity_type: type[Entity]) -> _Shape | None:
+    """Return what items of this kind consist of; None if there is more."""
+    arrays: list[tuple[int, int]] = []
+    fixed_bytes = 0
+    for each in fields(entity_type):
+        kafka_type = each.metadata.get("kafka_type", "")
+        if "tag" in each.metadata:
+            continue
+        if kafka_type not in _FIXED_BYTES or kafka_type in _TIMES_MS:
+            return None
+        if not _is_array(each.type):
+            fixed_bytes += _FIXED_BYTES[kafka_type]
+        elif entity_type.__flexible__:
+            arrays.append((fixed_bytes, _FIXED_BYTES[kafka_type]))
+            fixed_bytes = 0
+        else:
+            return None
+    return _Shape(arrays, fixed_bytes, entity_type.__flexible__) if arrays or fixed_bytes else None
+
+
+def _entity_of(annotation: object) -> type[Entity]:
+    """Return the entity that an annotation names, inside of a tuple or with None."""
     while not isinstance(annotation, type) or get_origin(annotation) is tuple:
         annotation = next(part for part in get_args(annotation) if part not in (type(None), Ellipsis))
-    return _walk_entity(cast("type[Entity]", annotation))
+    return cast("type[Entity]", annotation)
 
 
 def _walk_nullable(item: _Walk) -> _Walk:
@@ -238,7 +273,9 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
     return walk_legacy
 
 
-def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, *, nullable: bool) -> _Walk:
+def _walk_array(
+    name: str, item: _Walk | None, item_bytes: int, shape: _Shape | None, flexible: bool, *, nullable: bool
+) -> _Walk:
     def walk(body: Buffer, offset: int, state: _State) -> int:
         if flexible:
             count, offset = varint(body, offset)
@@ -260,11 +297,47 @@ def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, 
         state.items_left -= count // per_item
         if item is None:
             return offset + count * item_bytes
-        for _ in range(count):
-            offset = item(body, offset, state)
+        alike_max = _ALIKE_MIN
+        while count:
+            walked = 0
+            if shape is not None:
+                walked, offset = _walk_alike(shape, min(count, alike_max), body, offset, state)
+                alike_max = alike_max * 2 if walked == alike_max else _ALIKE_MIN
+            if not walked:
+                walked, offset = 1, item(body, offset, state)
+            count -= walked
         return offset
 
     return walk
+
+
+def _walk_alike(shape: _Shape, items_max: int, body: Buffer, offset: int, state: _State) -> tuple[int, int]:
+    """Walk over items that are packed like the first; return their number, and the offset after them.
+
+    There may be none: what must be refused, or has tagged fields or long arrays, is walked over alone.
+    """
+    #: (place in an item, the byte there): short lengths of arrays, and no tagged fields
+    columns: list[tuple[int, int]] = []
+    place, numbers = 0, 0
+    for before, item_bytes in shape.arrays:
+        place += before
+        if offset + place >= len(body) or not 0 < (length := body[offset + place]) < 0x80:
+            return 0, offset
+        columns.append((place, length))
+        place += 1 + (length - 1) * item_bytes
+        numbers += (length - 1) // NUMBERS_PER_ITEM
+    place += shape.last_bytes
+    if shape.has_tags:
+        columns.append((place, 0))
+        place += 1
+    alike = min(items_max, (len(body) - offset) // place)
+    if numbers:
+        alike = min(alike, state.items_left // numbers)
+    for column, byte in columns:
+        found = bytes(body[offset + column : offset + alike * place : place])
+        alike -= len(found.lstrip(bytes((byte,))))
+    state.items_left -= alike * numbers
+    return alike, offset + alike * place
 
 
 def _walk_time(least: int, greatest: int) -> _Walk:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from controller.messages.entities import partition_codes
 from controller.wire.codes import ErrorCode
 from quorum.metadata.records import LogEnd
 from quorum.metadata.topic_settings import TopicSettings
@@ -25,6 +28,27 @@ async def test_one_replica_serves_producers_and_consumers(tmp_path: Path) -> Non
             4,
             cluster[1].values(),
         )
+
+
+async def test_a_request_is_one_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="broker.replication.control")
+    async with brokers(tmp_path, 1) as cluster:
+        request = cluster.leader_and_isr(1, *await cluster.decide(1, [1]))
+        (topic,) = request.topic_states
+        states = [replace(topic.partition_states[0], partition_index=each) for each in range(30)]
+        states += [replace(each, partition_index=30 + each.partition_index, leader=2) for each in states[:2]]
+        states.append(replace(states[0], partition_index=40, leader=-1))
+        many = replace(request, topic_states=(replace(topic, partition_states=tuple(states)),))
+        assert not any(partition_codes(await cluster[1].parts.control.apply(many)))
+        lines = [each.message for each in caplog.records if each.name == "broker.replication.control"]
+        assert len(lines) == 1
+        for part in (
+            "controller epoch 1: leads orders-0 in epoch 0 from offset 0 with ISR [1], orders-1",
+            "orders-9 in epoch 0 from offset 0 with ISR [1] and 20 more; follows orders-30 in epoch 0",
+            "; no leader for orders-40 in epoch 0",
+        ):
+            assert part in lines[0]
+        assert "orders-10" not in lines[0]
 
 
 async def test_followers_copy_the_log_and_gate_acknowledgements(tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from controller.messages.entities import (
     LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
     LeaderAndIsrTopicState,
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -21,6 +24,7 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
     encode_request,
+    encode_response,
 )
 from controller.messages.packing import (
     pack_leader_and_isr,
@@ -36,6 +40,7 @@ from controller.messages.packing import (
 )
 from controller.wire.decoding import decode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
+from tests.support.kio_samples import encoded
 
 T = TypeVar("T")
 
@@ -224,3 +229,25 @@ def test_stop_replica_is_packed_as_its_entity(request: StopReplicaRequest) -> No
     body = pack_stop_replica(request.controller_id, request.controller_epoch, request.broker_epoch, topics)
     assert body == encode_request(request)
     assert decode(StopReplicaRequest, body) == request
+
+
+@given(
+    st.builds(
+        LeaderAndIsrResponse,
+        error_code=INT16,
+        topics=tuples(
+            st.builds(
+                LeaderAndIsrTopicError,
+                topic_id=IDS,
+                partition_errors=st.one_of(
+                    tuples(st.builds(LeaderAndIsrPartitionError, partition_index=INT32, error_code=INT16)),
+                    st.just((LeaderAndIsrPartitionError(partition_index=7, error_code=74),) * 127),
+                ),
+            )
+        ),
+    )
+)
+def test_an_answer_about_roles_is_packed_as_its_entity(response: LeaderAndIsrResponse) -> None:
+    body = encode_response(response)
+    assert body == encoded(response)
+    assert decode(LeaderAndIsrResponse, body) == response

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import random
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import kio.schema
 import pytest
@@ -20,14 +23,23 @@ from kio.serial import entity_reader
 from kio.static.constants import EntityType
 from kio.static.protocol import Entity
 
-from controller.messages.entities import _REQUESTS, _RESPONSES
-from controller.wire.decoding import MalformedMessageError, decode
+from controller.messages.entities import (
+    _REQUESTS,
+    _RESPONSES,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrTopicState,
+)
+from controller.wire import decoding
+from controller.wire.decoding import ANY_NUMBER, MalformedMessageError, decode
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from tests.support.kio_samples import encoded, encoded_with_unknown_tags, sample
 
 SAMPLES = 5
 CONTROL_MESSAGES = (*_REQUESTS.values(), *_RESPONSES.values())
 ENTITIES_MIN = 500
 FLEXIBLE_MIN = 250
+#: of a message in which one byte is changed: in a longer one it would be one of a long text
+CHANGED_BYTES_MAX = 20_000
 
 
 def kio_messages() -> Iterator[type[Entity]]:
@@ -53,6 +65,75 @@ def test_every_message_of_kio_is_decoded_as_by_its_own_reader() -> None:
             assert decode(entity_type, b"head" + body + b"tail", 4) == expected, entity_type
             assert decode(entity_type, memoryview(body)) == expected
     assert seen > ENTITIES_MIN
+
+
+def with_repeats(message: Any, chance: random.Random) -> Any:
+    """Return a message with runs of items that are packed alike, and of items that are not."""
+    changed: dict[str, Any] = {}
+    for each in fields(message):
+        value = getattr(message, each.name)
+        if isinstance(value, tuple) and value and is_dataclass(value[0]):
+            kind: Any = type(value[0])
+            times = (1, 2, 70) if decoding._shape(kind) else (1,)
+            runs = [[item] * chance.choice(times) for item in value]
+            changed[each.name] = tuple(with_repeats(item, chance) for item in itertools.chain(*runs))
+    return replace(message, **changed)
+
+
+def outcome(entity_type: type[Entity], body: bytes, items_max: int) -> object:
+    try:
+        return decode(entity_type, memoryview(body), items_max=items_max)
+    except MalformedMessageError as error:
+        return error.message
+
+
+def test_items_packed_alike_are_judged_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(40)
+    bodies: list[tuple[type[Entity], bytes, int]] = []
+    for entity_type in (*CONTROL_MESSAGES * 10, *kio_messages()):
+        body = bytearray(encoded(with_repeats(sample(entity_type, chance), chance)))
+        if len(body) > CHANGED_BYTES_MAX:
+            continue
+        bodies.append((entity_type, bytes(body), chance.choice((ANY_NUMBER, 3, 100))))
+        bodies.append((entity_type, bytes(body[: chance.randrange(len(body) + 1)]), ANY_NUMBER))
+        for _ in range(3 if body else 0):
+            changed = body.copy()
+            changed[chance.randrange(len(body))] = chance.choice((0, 1, 2, 0x80, chance.randrange(256)))
+            bodies.append((entity_type, bytes(changed), chance.choice((ANY_NUMBER, 100))))
+    runs: list[int] = []
+
+    def counted(*arguments: Any) -> tuple[int, int]:
+        found = walk_alike(*arguments)
+        runs.append(found[0])
+        return found
+
+    walk_alike = decoding._walk_alike
+    monkeypatch.setattr(decoding, "_walk_alike", counted)
+    together = [outcome(*each) for each in bodies]
+    assert max(runs) > 100, "long runs are walked together"
+    assert 0 in runs
+    monkeypatch.setattr(decoding, "_walk_alike", lambda _shape, _max, _body, offset, _state: (0, offset))
+    assert together == [outcome(*each) for each in bodies]
+    refused = sum(isinstance(each, str) for each in together)
+    assert len(bodies) // 5 < refused < len(bodies) * 4 // 5
+
+
+def test_numbers_of_items_packed_alike_are_counted() -> None:
+    state = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=ControllerEpoch(1),
+        leader=1,
+        leader_epoch=LeaderEpoch(1),
+        isr=tuple(range(16)),
+        partition_epoch=PartitionVersion(1),
+        replicas=tuple(range(24)),
+    )
+    topic = LeaderAndIsrTopicState(topic_name="orders", topic_id=None, partition_states=(state,) * 300)
+    body = encoded(topic)
+    items = 300 * (1 + 16 // 8 + 24 // 8)
+    assert decode(LeaderAndIsrTopicState, body, items_max=items) == topic
+    with pytest.raises(MalformedMessageError, match="replicas has 24 items and at most 16 more are allowed"):
+        decode(LeaderAndIsrTopicState, body, items_max=items - 1)
 
 
 @pytest.mark.parametrize("entity_type", [FetchRequest, MetadataRequest, MetadataRequestV1, ProduceRequest])
