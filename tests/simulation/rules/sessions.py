@@ -214,7 +214,7 @@ RULES: Final = (
         "reads-wait-for-writes-before-them",
         _ORDERING,
         "a request waits for everything before it on its connection",
-        (Edit(f"{_PIPELINE}.take_in", "if self._pending:", "if False:"),),
+        (Edit(f"{_PIPELINE}.take_in", "if self._pending or self.ends_long:", "if self.ends_long:"),),
     ),
     Rule(
         "events-before-replies",
