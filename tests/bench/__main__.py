@@ -6,10 +6,10 @@ loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory a
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
 million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `controller` what its two
 channels cost, and a broker that is drained, beside Kafka; `lone` what a record costs beside idle
-partitions; `idle` what sessions, connections and partitions cost that ask for nothing; `scale` how the
-controller's costs grow with the partitions, without sockets; `pipeline` what Spark reads and checks in a
-second, beside its own Kafka connector. Tables go to the standard output and to
-bench-results/. Nothing here asserts a time.
+partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `idle` what sessions,
+connections and partitions cost that ask for nothing; `scale` how the controller's costs grow with the
+partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka connector.
+Tables go to the standard output and to bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from tests.bench import (
     chart,
     controller,
+    deaths,
     failover,
     groups,
     idle,
@@ -173,6 +174,12 @@ def run_idle(_options: argparse.Namespace, folder: Path) -> Report:
     return idle.run(folder), ""
 
 
+def run_deaths(options: argparse.Namespace, folder: Path) -> Report:
+    """A broker is killed among many partitions, beside Kafka."""
+    sizes = deaths.Sizes(options.partitions, options.rounds)
+    return deaths.run(folder, [] if options.alone else ["kafka"], sizes), ""
+
+
 def run_scale(options: argparse.Namespace, _folder: Path) -> Report:
     """How the controller's costs grow with the partitions, without sockets."""
     partitions = (*scale.FULL.partitions, scale.MILLION) if options.million else scale.FULL.partitions
@@ -254,6 +261,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_sizes_of_controller(add("controller", run_controller, 3))
     add("lone", run_lone, 1).add_argument("--alone", action="store_true", help="without Kafka")
 
+    found = add("deaths", run_deaths, 3)
+    found.add_argument("--alone", action="store_true", help="without Kafka")
+    words = "partitions, with two replicas each (default: %(default)s)"
+    found.add_argument("--partitions", type=at_least_one, default=deaths.FULL.partitions, help=words)
     add("idle", run_idle, 0)
 
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"

@@ -102,9 +102,9 @@ class QuorateBrokers:
             *(each for each in self._cluster.brokers if self._cluster.address(each) == address)
         )
 
-    def metric(self, name: str) -> float:
-        """The sum of a metric over all brokers."""
-        return sum(self._cluster.metric(each, name) for each in self._cluster.awake())
+    def metric(self, name: str, label: str = "") -> float:
+        """The sum of a metric over all brokers, of the samples that have a label."""
+        return sum(self._cluster.metric(each, name, label) for each in self._cluster.awake())
 
     def revive(self) -> None:
         """Start what was killed, and wait until it serves."""

@@ -370,12 +370,14 @@ class BrokerCluster:
         """Brokers that run and are not paused."""
         return [each for each in self.brokers if self.running(each) and not self.brokers[each].paused]
 
-    def metric(self, broker_id: int, name: str) -> float:
-        """The sum of a metric's samples on one broker."""
+    def metric(self, broker_id: int, name: str, label: str = "") -> float:
+        """The sum of a metric's samples on one broker, of those that have a label, as in `le="0.1"`."""
         code, body = self.get(broker_id, "/metrics")
         assert code == 200, f"broker {broker_id}: /metrics answered {code}"
         lines = (
-            line.split() for line in body.decode().splitlines() if line.startswith((name + " ", name + "{"))
+            line.split()
+            for line in body.decode().splitlines()
+            if line.startswith((name + " ", name + "{")) and label in line
         )
         return sum(float(words[-1]) for words in lines if words[0].split("{")[0] == name)
 
