@@ -6,10 +6,10 @@ loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory a
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
 million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `controller` what its two
 channels cost, and a broker that is drained, beside Kafka; `lone` what a record costs beside idle
-partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `idle` what sessions,
-connections and partitions cost that ask for nothing; `scale` how the controller's costs grow with the
-partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka connector.
-Tables go to the standard output and to bench-results/. Nothing here asserts a time.
+partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `idle` what
+sessions, connections and partitions cost that ask for nothing; `scale` how the controller's costs grow with
+the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka
+connector. Tables go to the standard output and to bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
