@@ -787,4 +787,8 @@ PROFILES: dict[str, dict[str, float]] = {
     "snapshots": _mix(
         *_SNAPSHOTS, "crash_compacting", "crash_taking", "kill_one", "transfer", fall_behind=3.0
     ),
+    # An empty disk has no snapshot yet, whose name could be other than durable.
+    "compaction": _mix(
+        "refuse_segment", "break_second", "lose_disk", "kill_one", "transfer", break_second=3.0
+    ),
 }

@@ -18,7 +18,7 @@ import pytest
 from quorum.raft.core import following
 from tests.simulation.rules.catalogue import RULES, changes_of
 from tests.simulation.rules.edits import Edit, EditError, Setting, changed_code, find, made
-from tests.simulation.rules.page import PAGE, read_tables
+from tests.simulation.rules.page import PAGE, WITHIN, read_tables
 from tests.simulation.rules.search import hunt
 from tests.simulation.world import World
 
@@ -162,10 +162,12 @@ def test_white_space_does_not_matter_and_indentation_is_kept() -> None:
 def test_the_page_has_a_row_for_every_rule() -> None:
     rows, guards = read_tables(PAGE.read_text())
     expected = {
-        rule.name: (rule.beside, rule.source) for rule in RULES.values() if rule.beside or not rule.guard
+        rule.name: (rule.beside, rule.source, rule.profile)
+        for rule in RULES.values()
+        if rule.beside or not rule.guard
     }
-    assert {row.name: (row.beside, row.source) for row in rows} == expected
+    assert {row.name: (row.beside, row.source, row.profile) for row in rows} == expected
     assert len(rows) == len(expected)
-    assert [row for row in rows if not row.seed.isdecimal()] == []
+    assert {row.within for row in rows} <= set(map(str, WITHIN))
     alone = {rule.name: rule.guard for rule in RULES.values() if rule.guard and not rule.beside}
     assert guards == alone

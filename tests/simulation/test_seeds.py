@@ -38,6 +38,7 @@ PLAN = (
     ("hangs", 5, 1, 1, SHORT),
     ("members", 3, 1, 7, SHORT),
     ("snapshots", 3, 1, 7, SHORT),
+    ("compaction", 3, 1, 4, SHORT),
     ("forced", 3, 1, 4, SHORT),
     ("founders", 3, 1, 6, SHORT),
     ("founders", 5, 1, 1, SHORT),

@@ -759,10 +759,11 @@ def test_a_seldom_fault_comes_in_its_share_of_the_seeds_and_bites() -> None:
     assert (without_it.story, "tear_twice" in without_it.tried) == ("", False)
 
 
-@pytest.mark.parametrize(("fault", "seed"), [("refuse_segment", 140), ("break_second", 212)])
-def test_a_disk_that_spoils_what_compaction_goes_by_is_borne(fault: str, seed: int) -> None:
-    outcome = run_seed(seed)
-    assert (outcome.story, outcome.bit.get(fault)) == ("", 1)
+@pytest.mark.parametrize("fault", ["refuse_segment", "break_second"])
+def test_a_disk_that_spoils_what_compaction_goes_by_is_borne(fault: str) -> None:
+    outcomes = (run_seed(seed, "compaction") for seed in range(1, 9))
+    bitten = next(outcome for outcome in outcomes if outcome.bit.get(fault))
+    assert bitten.story == ""
 
 
 def test_every_fault_is_part_of_the_ordinary_mix() -> None:

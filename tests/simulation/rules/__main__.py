@@ -20,7 +20,7 @@ from multiprocessing import get_context
 
 from tests.simulation.rules.catalogue import AREA_OF, AREAS, RULES, changes_of
 from tests.simulation.rules.edits import made
-from tests.simulation.rules.page import PAGE, read_tables
+from tests.simulation.rules.page import PAGE, WITHIN, read_tables, within_of
 from tests.simulation.rules.rule import Rule
 from tests.simulation.rules.search import Finding, Hunt, hunt_for
 from tests.support.arguments import at_least_one
@@ -76,10 +76,8 @@ class Search:
     def cells(self) -> str:
         """Say it as docs/simulation.md does."""
         rule, finding = self.rule, self.finding
-        seed, by = (finding.seed, finding.by) if finding else ("none", "nobody")
-        if rule.profile != "mix":
-            by += f"; profile {rule.profile}"
-        return f"| {self.name} | {rule.source} | {seed} | {self.tried} | {by} |"
+        within, by = (within_of(self.tried), finding.by) if finding else ("none", "nobody")
+        return f"| {self.name} | {rule.source} | {rule.profile} | {within} | {by} |"
 
     def row(self) -> str:
         """Say it in a line."""
@@ -100,12 +98,11 @@ def searches_of(rules: Iterable[Rule], first: int, count: int) -> Iterator[Searc
 
 
 def searches_of_page(rules: Iterable[Rule]) -> Iterator[Search]:
-    """Return the searches of docs/simulation.md, each with the one seed that is said to find something."""
+    """Return the searches of docs/simulation.md, each with as many seeds as its row allows."""
     named = {rule.name for rule in rules}
     for row in read_tables(PAGE.read_text())[0]:
         if row.name in named:
-            seed = int(row.seed)
-            yield Search(RULES[row.name], beside=bool(row.beside), seeds=range(seed, seed + 1))
+            yield Search(RULES[row.name], beside=bool(row.beside), seeds=range(1, int(row.within) + 1))
 
 
 def run(searches: Iterable[Search], workers: int) -> Iterator[Search]:
@@ -140,7 +137,7 @@ def main() -> int:
     which.add_argument("--rule", choices=sorted(RULES), metavar="NAME", action="append", help="only this one")
     which.add_argument("--area", choices=sorted(AREAS), action="append", help="only the rules of this area")
     parser.add_argument(
-        "--seeds", type=at_least_one, default=2000, help="at most so many each (default: %(default)s)"
+        "--seeds", type=at_least_one, default=WITHIN[-1], help="at most so many each (default: %(default)s)"
     )
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
     parser.add_argument("--workers", type=at_least_one, default=2)
@@ -148,7 +145,7 @@ def main() -> int:
         "--markdown", action="store_true", help="print the rows of docs/simulation.md at the end"
     )
     parser.add_argument(
-        "--page", action="store_true", help="run only the seeds that docs/simulation.md names (minutes)"
+        "--page", action="store_true", help="run as many seeds as docs/simulation.md allows each rule"
     )
     parser.add_argument("--list", action="store_true", help="print the rules, and what is changed")
     arguments = parser.parse_args()

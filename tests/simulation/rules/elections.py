@@ -97,6 +97,7 @@ RULES: Final = (
                 "attempt.kind is Role.CANDIDATE",
             ),
         ),
+        profile="pauses",
     ),
     Rule(
         "pre-vote",

@@ -96,6 +96,7 @@ RULES: Final = (
                 "return 1",
             ),
         ),
+        profile="members",
     ),
     Rule(
         "another-disks-origin-incarnation-is-leapt-over",
@@ -122,6 +123,7 @@ RULES: Final = (
         ),
         guard="every header of the journal holds it; only a journal that lost its end does not",
         beside="a-header-holds-the-origin-incarnation",
+        profile="crashes",
     ),
     Rule(
         "the-origin-incarnation-is-durable",

@@ -30,6 +30,7 @@ RULES: Final = (
             Edit(f"{_WRITER}._flush", "self._writing or self._full", "self._full"),
             Edit(f"{_WRITER}._write_in_lane", "self._writing = True", "self._staged = None"),
         ),
+        profile="crashes",
     ),
     Rule(
         "a-segment-has-its-name-durably",
@@ -82,6 +83,7 @@ RULES: Final = (
         ),
         guard="the snapshot behind which a segment goes mostly knows a later one",
         beside="a-snapshot-may-know-a-later-origin-incarnation",
+        profile="crashes",
     ),
     Rule(
         "a-start-closes-its-tail",
@@ -94,6 +96,7 @@ RULES: Final = (
                 "file.pwrite([scan.closing], scan.closing_start)",
             ),
         ),
+        profile="crashes",
     ),
     Rule(
         "a-start-writes-its-tail-again",
@@ -113,6 +116,7 @@ RULES: Final = (
         "consensus.md, Journal",
         "the bytes of a torn group are cut, durably, before anything is written there",
         (Edit(f"{_RECOVERY}:close_tail", "if scan.torn:", "if False:"),),
+        profile="crashes",
     ),
     Rule(
         "a-torn-group-is-no-damage",
@@ -125,6 +129,7 @@ RULES: Final = (
                 "if True:",
             ),
         ),
+        profile="crashes",
     ),
     Rule(
         "damage-before-a-later-group-refuses",
@@ -173,6 +178,7 @@ RULES: Final = (
         ),
         guard=_NOTED,
         beside="a-journal-reaches-to-its-note",
+        profile="disks",
     ),
     Rule(
         "a-journal-reaches-to-its-note",
@@ -199,6 +205,7 @@ RULES: Final = (
                 "if False:",
             ),
         ),
+        profile="crashes",
     ),
     Rule(
         "an-entry-supersedes-what-it-overtakes",
@@ -211,6 +218,7 @@ RULES: Final = (
                 "pass",
             ),
         ),
+        profile="crashes",
     ),
     Rule(
         "a-failed-fsync-is-final",
@@ -223,6 +231,7 @@ RULES: Final = (
                 "sync()",
             ),
         ),
+        profile="disks",
     ),
     Rule(
         "a-failed-write-is-final",
@@ -244,6 +253,7 @@ RULES: Final = (
         "consensus.md, D5, Journal",
         "segments go whole and oldest first",
         (Edit(f"{_JOURNAL}:Journal.remove", "for path in paths:", "for path in paths[::-1]:"),),
+        profile="crashes",
     ),
     Rule(
         "compaction-one-by-one",
@@ -256,6 +266,7 @@ RULES: Final = (
                 "pass",
             ),
         ),
+        profile="crashes",
     ),
     Rule(
         "compaction-goes-by-what-is-durable",
@@ -265,6 +276,7 @@ RULES: Final = (
             Edit(f"{_JOURNAL}:Journal.detach", "self._durable.sequence", "self._place.sequence"),
             Edit(f"{_INDEX}.droppable", "not self.takes_back and ", ""),
         ),
+        profile="compaction",
     ),
     Rule(
         "term-and-vote-in-the-index-never-fall",

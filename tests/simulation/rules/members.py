@@ -12,6 +12,7 @@ _FOUNDING = "quorum.raft.core.founding"
 _LEADING = "quorum.raft.core.leading"
 _MEMBERSHIP = "quorum.raft.core.membership"
 _NODE = "quorum.raft.core.node:Node"
+_REFUSAL = "quorum.raft.peers.admission:Admission.refusal"
 
 RULES: Final = (
     Rule(
@@ -19,6 +20,8 @@ RULES: Final = (
         "consensus.md, Rules of the core; dissertation §4.1",
         "a configuration counts from its append and is reverted with its truncation",
         (Edit("quorum.raft.core.following:handle_append", "node.history.truncate(first)", "pass"),),
+        guard="it takes a leader that is deposed between a change and its commit, and a vote or a count by "
+        "that change: one seed of a hundred thousand; tests/unit/raft_core/test_raft_membership.py has one",
     ),
     Rule(
         "one-change-at-a-time",
@@ -36,6 +39,8 @@ RULES: Final = (
                 "leader.term_start_index",
             ),
         ),
+        guard="the operator of this world waits for a change before it asks for the next; "
+        "tests/unit/raft_core/test_raft_membership.py does not",
     ),
     Rule(
         "no-change-before-the-no-op",
@@ -53,6 +58,8 @@ RULES: Final = (
                 "history.latest_index",
             ),
         ),
+        guard="it takes an operator's request, or a learner that has caught up, between an election and the "
+        "commit of its no-op; tests/unit/raft_core/test_raft_membership.py has both",
     ),
     Rule(
         "learners-do-not-count",
@@ -65,6 +72,7 @@ RULES: Final = (
                 "for node_id in (*latest.voters, *latest.learners)",
             ),
         ),
+        profile="members",
     ),
     Rule(
         "a-removed-leader-does-not-count-itself",
@@ -77,6 +85,7 @@ RULES: Final = (
                 "for node_id in {*latest.voters, own}",
             ),
         ),
+        profile="members",
     ),
     Rule(
         "votes-by-incarnation",
@@ -106,6 +115,9 @@ RULES: Final = (
                 "if not peer.incarnation:",
             ),
         ),
+        guard="such a disk is not let in",
+        beside="a-retired-disk-is-not-let-in",
+        profile="members",
     ),
     Rule(
         "retired-incarnations-are-refused",
@@ -123,6 +135,22 @@ RULES: Final = (
                 "return any",
             ),
         ),
+        guard="such a disk is not let in",
+        beside="a-retired-disk-is-not-let-in",
+        profile="members",
+    ),
+    Rule(
+        "a-retired-disk-is-not-let-in",
+        "consensus.md, Membership",
+        "nobody talks with a retired disk, nor with another one than the voter's",
+        (
+            Edit(_REFUSAL, "self.applied is not None and disk in self.applied.retired", "False"),
+            Edit(_REFUSAL, "if disk in self.latest.retired:", "if False:"),
+            Edit(_REFUSAL, "voter is not None and voter.incarnation != disk", "False"),
+        ),
+        guard="its answers and votes do not count",
+        beside="matches-by-incarnation",
+        profile="members",
     ),
     Rule(
         "who-joins-never-votes-before-it-is-named",

@@ -1,4 +1,8 @@
-"""The table of docs/simulation.md: which seed found which rule that was switched off."""
+"""The table of docs/simulation.md: within how many seeds of which profile a rule that is off is found.
+
+Which seed is the first moves with every draw of the world and with the product's messages. So a row allows at
+least three times as many seeds as its rule took.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "simulation.md"
+#: how many seeds a row may allow
+WITHIN: Final = (20, 60, 200, 600)
 
 
 class Row(NamedTuple):
@@ -15,15 +21,22 @@ class Row(NamedTuple):
         name: the rule's.
         beside: name of the rule that is switched off with it, "" for none.
         source: where the rule is written.
-        seed: the first that found it, in digits.
-        by: what noticed it.
+        profile: which faults it is searched with.
+        within: how many of its seeds, from 1 on, find it, in digits.
+        by: what noticed it last.
     """
 
     name: str
     beside: str
     source: str
-    seed: str
+    profile: str
+    within: str
     by: str
+
+
+def within_of(tried: int) -> int:
+    """Return how many seeds a row allows for a rule that took so many."""
+    return next((each for each in WITHIN if each >= 3 * tried), WITHIN[-1])
 
 
 def read_tables(text: str) -> tuple[list[Row], dict[str, str]]:
@@ -37,8 +50,8 @@ def read_tables(text: str) -> tuple[list[Row], dict[str, str]]:
     cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]
     rows = []
     for row in cells:
-        if len(row) == 5 and row[2] != "first seed":
+        if len(row) == 5 and row[2] != "profile":
             name, _, beside = row[0].partition(" + ")
-            rows.append(Row(name, beside, row[1], row[2], row[4]))
+            rows.append(Row(name, beside, *row[1:]))
     guards = {row[0]: row[1] for row in cells if len(row) == 2 and row[0] != "rule switched off"}
     return rows, guards

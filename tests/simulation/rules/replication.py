@@ -84,6 +84,7 @@ RULES: Final = (
         guard="no leader takes back what it has matched; beside a follower that deletes too much it makes a "
         "stopped node of a lost entry",
         beside="delete-only-from-a-conflict",
+        profile="partitions",
     ),
     Rule(
         "committed-is-not-replaced",
@@ -147,6 +148,7 @@ RULES: Final = (
                 "if not isinstance(leader, Leader):",
             ),
         ),
+        profile="partitions",
     ),
     Rule(
         "a-stale-leader-is-told-the-term",
@@ -247,6 +249,7 @@ RULES: Final = (
             ),
             Edit(f"{_FOLLOWING}:handle_heartbeat", "if not node.receiving.installing:", "if True:"),
         ),
+        profile="snapshots",
     ),
     Rule(
         "a-full-disk-steps-down",

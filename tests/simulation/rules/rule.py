@@ -20,7 +20,8 @@ class Rule:
             something else is broken, too, or costs time and no promise. Such a rule is searched for beside
             the rule that it guards, if it names one.
         beside: name of a rule that is switched off together with this guard; "" for none.
-        profile: which faults it is searched with; the ordinary mix but for what happens before its faults.
+        profile: which faults it is searched with: the ordinary mix, or those that it is about where the mix
+            seldom has what it takes.
     """
 
     name: str

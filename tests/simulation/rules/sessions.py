@@ -57,6 +57,7 @@ RULES: Final = (
         ),
         guard="nodes whose disks begin at random give the same nonce by chance alone",
         beside="a-disk-begins-with-an-origin-incarnation-of-its-own",
+        profile="partitions",
     ),
     Rule(
         "an-expiry-names-what-it-judged",
@@ -133,6 +134,7 @@ RULES: Final = (
         _SESSIONS,
         "the leader proposes to expire a session that is silent",
         (Edit(f"{_EXPIRY}._expire", "if proposals:", "if False:"),),
+        profile="partitions",
     ),
     Rule(
         "contact-loss-closes-clients",

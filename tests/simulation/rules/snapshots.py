@@ -24,6 +24,7 @@ RULES: Final = (
                 "min([counted[-1],",
             ),
         ),
+        profile="disks",
     ),
     Rule(
         "two-snapshots-are-kept",
@@ -36,6 +37,7 @@ RULES: Final = (
         "consensus.md, D5, Snapshots; snapshots.SnapshotStore.detach",
         "a snapshot whose name could not be made durable goes before the log behind it",
         (Edit(f"{_STORE}.adopt", "self._table.setdefault(path, (snapshot, _State.LEFT))", "pass"),),
+        profile="compaction",
     ),
     Rule(
         "a-broken-snapshot-falls-back",
@@ -48,6 +50,7 @@ RULES: Final = (
                 "raise",
             ),
         ),
+        profile="disks",
     ),
     Rule(
         "what-cannot-be-read-is-read-again",
@@ -68,6 +71,7 @@ RULES: Final = (
         (Edit(f"{_STORE}.load_newest", "if self.broken:", "if False:"),),
         guard="the log behind a snapshot is gone, and its beginning is compared with the state at the start",
         beside="the-highest-install-is-reached",
+        profile="snapshots",
     ),
     Rule(
         "a-snapshot-is-synced-before-its-name",
@@ -92,6 +96,7 @@ RULES: Final = (
         "consensus.md, D15, D16",
         "a snapshot that a start lists is one whose name is durable, whoever gave it the name",
         (Edit(f"{_STORE}.__init__", "disk.fsync_dir(directory)", "pass"),),
+        profile="snapshots",
     ),
     Rule(
         "a-snapshot-has-its-name-durably",
@@ -149,6 +154,7 @@ RULES: Final = (
                 "installed=True, match_index=incoming.snapshot_index",
             ),
         ),
+        profile="snapshots",
     ),
     Rule(
         "the-highest-install-is-reached",
@@ -166,6 +172,7 @@ RULES: Final = (
                 "if False:",
             ),
         ),
+        profile="snapshots",
     ),
     Rule(
         "an-interrupted-install-is-finished",
@@ -178,6 +185,7 @@ RULES: Final = (
                 "if False:",
             ),
         ),
+        profile="snapshots",
     ),
     Rule(
         "the-log-beyond-a-snapshot-is-kept",
@@ -200,6 +208,7 @@ RULES: Final = (
                 "if False:",
             ),
         ),
+        profile="snapshots",
     ),
     Rule(
         "a-snapshot-holds-the-members-of-its-index",
@@ -218,6 +227,7 @@ RULES: Final = (
         "consensus.md, Snapshots",
         "the overlay keeps the first old record of each changed znode",
         (Edit(f"{_WALK}:_Overlay.note", "known[name] = old", "known.setdefault(name, None)"),),
+        profile="crashes",
     ),
     Rule(
         "a-walk-keeps-the-first-old-record",
