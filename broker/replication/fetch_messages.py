@@ -26,7 +26,7 @@ from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from broker.replication.outcomes import FetchOutcome, FetchPosition
 from controller.wire.codes import ErrorCode
-from controller.wire.decoding import decode
+from controller.wire.decoding import Buffer, decode
 from quorum.metadata.numbers import BrokerGeneration
 
 FETCH: Final = 1
@@ -105,7 +105,7 @@ def encode_fetch(
     return buffer.getvalue()
 
 
-def decode_fetch(body: bytes) -> tuple[ErrorCode, int, Iterator[tuple[TopicPartition, FetchOutcome]]]:
+def decode_fetch(body: Buffer) -> tuple[ErrorCode, int, Iterator[tuple[TopicPartition, FetchOutcome]]]:
     """Read a leader's answer: its error for the whole request, its session, what it says of partitions."""
     response = decode(FetchResponse, body)
     return ErrorCode(response.error_code.value), response.session_id, _outcomes(response)
