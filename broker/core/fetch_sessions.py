@@ -56,7 +56,7 @@ class Outcome(Protocol):
         """Of the log; -1: unknown."""
 
     @property
-    def records(self) -> bytes:
+    def records(self) -> bytes | memoryview:
         """What was read."""
 
     @property
