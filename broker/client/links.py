@@ -18,7 +18,6 @@ from broker.wire.packing import Parts
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import (
-    READ_AHEAD_BYTES_MAX,
     BrokerConnection,
     BrokerUnreachableError,
 )
@@ -130,14 +129,13 @@ class Links:
         remedy = "see that the broker runs and that the address is that of its client listener"
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(*address, limit=READ_AHEAD_BYTES_MAX)
+                connection = await BrokerConnection.connect(*address, client_id=self._client_id)
         except TimeoutError as error:
             problem = f"broker {name} does not answer within {timeout_ms} ms"
             raise BrokerUnreachableError(problem, remedy) from error
         except OSError as error:
             problem = f"broker {name} cannot be reached: {told_by_os(error, 'connect')}"
             raise BrokerUnreachableError(problem, remedy) from error
-        connection = BrokerConnection(reader, writer, address=name, client_id=self._client_id)
         negotiated = False
         try:
             body = await connection.request(

@@ -34,7 +34,7 @@ class FetchOutcome(NamedTuple):
     high_watermark: int = -1
     log_start_offset: int = -1
     #: Whole batches; the first may begin before the position.
-    records: bytes = b""
+    records: bytes | memoryview = b""
     #: (leader epoch, end offset) where the reader's log parts from this one.
     diverging_epoch: tuple[int, int] | None = None
     preferred_read_replica: int = -1

@@ -29,7 +29,7 @@ _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK_LENGTH: Final = Struct(">i")
 
 #: what is read byte by byte: quicker than a view of it
-Bytes = bytes | mmap
+Bytes = bytes | memoryview | mmap
 
 _INTO: Final[dict[int, Callable[[Buffer, Buffer], int]]] = {
     1: cramjam.gzip.decompress_into,
@@ -46,7 +46,7 @@ def unfolded(header: BatchHeader, batch: Buffer, bytes_max: int) -> tuple[Bytes,
     """Return where the records of a batch are: in which bytes, from where on and up to where."""
     codec = header.attributes & CODEC_MASK
     if codec == 0:
-        return batch if isinstance(batch, bytes) else bytes(batch), HEADER.size, len(batch)
+        return batch, HEADER.size, len(batch)
     content = memoryview(batch)[HEADER.size :]
     try:
         if codec == 2:

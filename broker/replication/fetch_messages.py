@@ -26,7 +26,7 @@ from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from broker.core.fetched import FetchOutcome, FetchPosition
 from controller.wire.codes import ErrorCode
-from controller.wire.decoding import decode
+from controller.wire.decoding import Buffer, decode
 from quorum.metadata.numbers import BrokerGeneration
 
 FETCH: Final = 1
@@ -105,13 +105,19 @@ def encode_fetch(
     return buffer.getvalue()
 
 
-def decode_fetch(body: bytes) -> tuple[ErrorCode, int, Iterator[tuple[TopicPartition, FetchOutcome]]]:
-    """Read a leader's answer: its error for the whole request, its session, what it says of partitions."""
-    response = decode(FetchResponse, body)
-    return ErrorCode(response.error_code.value), response.session_id, _outcomes(response)
+def decode_fetch(body: Buffer) -> tuple[ErrorCode, int, Iterator[tuple[TopicPartition, FetchOutcome]]]:
+    """Read a leader's answer: its error for the whole request, its session, what it says of partitions.
+
+    Records are views of `body`.
+    """
+    records: list[memoryview | None] = []
+    response = decode(FetchResponse, body, records=records)
+    return ErrorCode(response.error_code.value), response.session_id, _outcomes(response, iter(records))
 
 
-def _outcomes(response: FetchResponse) -> Iterator[tuple[TopicPartition, FetchOutcome]]:
+def _outcomes(
+    response: FetchResponse, records: Iterator[memoryview | None]
+) -> Iterator[tuple[TopicPartition, FetchOutcome]]:
     for topic in response.responses:
         for data in topic.partitions:
             diverging = data.diverging_epoch
@@ -121,7 +127,7 @@ def _outcomes(response: FetchResponse) -> Iterator[tuple[TopicPartition, FetchOu
                     ErrorCode(data.error_code.value),
                     data.high_watermark,
                     data.log_start_offset,
-                    data.records or b"",
+                    next(records) or b"",
                     (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
                 ),
             )

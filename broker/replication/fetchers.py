@@ -302,6 +302,8 @@ class Fetcher:
             return
         if must_wait(followed, outcome):
             followed.pace.is_busy = True
+            # What waits must not hold all of the answer.
+            outcome = outcome._replace(records=bytes(outcome.records))
             self._spawn(self._take_later(name, followed, position.offset, outcome))
         elif take_answer(followed, position.offset, outcome, self._fetchers.options):
             # Last where all are named, so that a busy partition does not crowd others out.

@@ -133,6 +133,10 @@ class Producing:
             text = f"{self._appends} batches ({self._appends_bytes} bytes) wait already; nothing was appended"
             request.settle(key, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
             return
+        # What waits may outlive its request, and must not hold all of its frame.
+        produced = produced._replace(content=bytes(produced.content))
+        if batch is not None:
+            batch = batch._replace(content=memoryview(bytes(batch.content)))
         checking = None if batch is not None else asyncio.ensure_future(self._check(produced))
         self._queue(replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking))
 

@@ -30,7 +30,7 @@ from broker.wire.packing import Parts
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.frames import REQUEST_KEY, parse_request_header, parse_request_key, response_head
-from controller.wire.incoming import FrameBuffer
+from controller.wire.incoming import FrameBuffer, scratch
 from controller.wire.sasl import SaslGate
 from controller.wire.scram import ScramServer
 from quorum.errors import ProtocolError
@@ -74,6 +74,8 @@ class Shared:
     order: ControlOrder = field(default_factory=ControlOrder)
     #: of the connections, as they are accepted
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    #: where each of them receives what belongs to no long frame
+    scratch: memoryview = field(default_factory=scratch)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +88,7 @@ class _Running:
     response: Parts | None = None
 
 
-class ListenerConnection(asyncio.Protocol):
+class ListenerConnection(asyncio.BufferedProtocol):
     """A connection of a client, a follower or the controller."""
 
     def __init__(self, shared: Shared) -> None:
@@ -100,7 +102,7 @@ class ListenerConnection(asyncio.Protocol):
         #: host:port of the peer, for the log
         self.peer = ""
         self._client_host = ""
-        self._incoming = FrameBuffer()
+        self._incoming = FrameBuffer(shared.scratch)
         self._waiting: deque[Request] = deque()
         #: Begun, in the order of the requests.
         self._running: deque[_Running] = deque()
@@ -145,12 +147,18 @@ class ListenerConnection(asyncio.Protocol):
                 running.task.cancel()
         self._shedder.closed(self)
 
-    def data_received(self, data: bytes) -> None:
-        """Take bytes in."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the room has its own size
+        """Return where received bytes go."""
+        return self._incoming.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take received bytes."""
         self._shedder.touched(self)
-        self._incoming.add(data)
-        if self._flow is _READING and self._incoming.is_ready:
+        self._incoming.received(nbytes)
+        if self._flow is _READING:
             self._take_apart()
+        else:
+            self._incoming.let_go()
         self._note_received()
         self._shedder.settle()
 

@@ -27,8 +27,11 @@ class ApiHandlers:
 
     def handle(self, request: Request) -> Response | Awaitable[Response]:
         """Carry a request out; see broker.server.requests.Api."""
-        body = decode_request(request.api_key, request.api_version, request.body, items_max=self._items_max)
-        call = Call(request, body, self._for_brokers)
+        records: list[memoryview | None] = []
+        body = decode_request(
+            request.api_key, request.api_version, request.body, items_max=self._items_max, records=records
+        )
+        call = Call(request, body, self._for_brokers, records)
         row = self.served[request.api_key].row
         handler = row.handler
         assert handler is not None, "the connection answers what is about it"

@@ -5,7 +5,7 @@ Holds shapes only. Source: Kafka's protocol guide, "Request header".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, Protocol
@@ -46,6 +46,8 @@ class Call(NamedTuple):
     body: Any
     #: Whether it came through the broker listener, from a peer that has authenticated.
     from_broker: bool
+    #: The record batches of the body, in their order, as views of the request's frame.
+    records: Sequence[memoryview | None]
 
 
 #: What a handler returns: values to encode (an array may be a generator of its rows), parts that are packed

@@ -49,7 +49,12 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 
 
 def decode_request(
-    api_key: int, api_version: int, body: bytes | memoryview, *, items_max: int = REQUEST_ITEMS_MAX
+    api_key: int,
+    api_version: int,
+    body: bytes | memoryview,
+    *,
+    items_max: int = REQUEST_ITEMS_MAX,
+    records: list[memoryview | None] | None = None,
 ) -> Any:
     """Read the body of a request.
 
@@ -58,10 +63,11 @@ def decode_request(
         api_version: of the request's header.
         body: what follows the header.
         items_max: of all its arrays together; eight plain numbers count as one.
+        records: takes record batches; see controller.wire.decoding.decode.
     """
     if api_key in CONTROL_VERSIONS:
         return decode_control_request(api_key, api_version, body)
-    return decode(request_type(api_key, api_version), body, items_max=items_max)
+    return decode(request_type(api_key, api_version), body, items_max=items_max, records=records)
 
 
 def decode_response(api_key: int, api_version: int, body: bytes | memoryview) -> Any:
@@ -102,7 +108,7 @@ class LongResponse:
         #: written so far
         self.size_bytes = 0
         #: the body, once all steps are taken
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
 
     def steps(self) -> Iterator[None]:
         """Write the body; each step takes a few rows."""

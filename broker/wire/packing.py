@@ -18,7 +18,7 @@ from controller.wire.decoding import packed_varint
 from quorum.metadata.paths import PartitionKey
 
 #: A message in pieces, in their order.
-Parts = list[bytes]
+Parts = list[bytes | memoryview]
 
 #: Records up to this size are copied behind what stands before them: one piece more costs more than that.
 _INLINE_BYTES_MAX: Final = 4096
@@ -45,7 +45,7 @@ class FetchedPartition(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    records: bytes
+    records: bytes | memoryview
     #: (epoch, end offset)
     diverging_epoch: tuple[int, int] | None = None
     #: (broker id, leader epoch)
@@ -223,7 +223,7 @@ def pack_produce_response(
     return [bytes(head)]
 
 
-def _append_records(parts: Parts, head: bytearray, records: bytes, flexible: bool) -> bytearray:
+def _append_records(parts: Parts, head: bytearray, records: bytes | memoryview, flexible: bool) -> bytearray:
     """Append records to the head, or put both among the parts; returns the head to go on with."""
     head += packed_varint(len(records) + 1) if flexible else _I32.pack(len(records))
     if len(records) <= _INLINE_BYTES_MAX:

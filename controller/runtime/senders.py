@@ -32,7 +32,7 @@ from controller.wire.connection import (
     BrokerConnectionLostError,
     BrokerUnreachableError,
 )
-from controller.wire.decoding import MalformedMessageError
+from controller.wire.decoding import Buffer, MalformedMessageError
 from quorum.client import Client, ConnectionLossError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
@@ -52,7 +52,7 @@ class Connection(Protocol):
 
     async def request(
         self, api_key: int, api_version: int, body: bytes, *, flexible: bool, timeout_ms: int
-    ) -> bytes:
+    ) -> Buffer:
         """Send one request and return the body of its answer."""
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from controller.wire import sasl
 from controller.wire.decoding import MalformedMessageError
@@ -22,13 +22,12 @@ from controller.wire.frames import (
     request_head,
     response_body_offset,
 )
+from controller.wire.incoming import FrameBuffer, scratch
 from controller.wire.scram import ScramClient, ScramError
 from quorum.errors import Fault, QuorateError, told_by_os
 
 #: Requests of one connection that may wait for their answers; more wait for their turn.
 IN_FLIGHT_MAX: Final = 64
-#: What the reader of a connection keeps before it stops the sender.
-READ_AHEAD_BYTES_MAX: Final = 1 << 20
 _UNKNOWN: Final = "the outcome of what was under way is not known"
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 
@@ -54,29 +53,36 @@ class BrokerAuthenticationError(QuorateError):
     fault = Fault.OPERATOR
 
 
-class BrokerConnection:
+class BrokerConnection(asyncio.BufferedProtocol):
     """One open connection. It belongs to the event loop that opened it."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, address: str, client_id: str
-    ) -> None:
-        """Take over a connected socket; `open` is the way to get one."""
+    def __init__(self, *, address: str, client_id: str) -> None:
+        """Make a connection without a socket; `open` and `connect` are the ways to get one."""
         #: "host:port", for messages.
         self.address = address
         self._client_id = client_id
-        self._reader = reader
-        self._writer = writer
+        self._transport: asyncio.Transport | None = None
+        self._incoming = FrameBuffer(scratch())
         #: {correlation id: (the caller's future, whether the answer's header has tagged fields)}
-        self._waiting: dict[int, tuple[asyncio.Future[bytes], bool]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[memoryview], bool]] = {}
         #: One slot for each entry of `_waiting`.
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
+        #: Whether the broker takes what is sent.
+        self._may_write = asyncio.Event()
         self._next_correlation_id = 0
         self._authenticated = False
         #: Why it ended, or "".
         self._end = ""
-        self._reading = asyncio.get_running_loop().create_task(
-            self._read(), name=f"answers of broker {address}"
-        )
+
+    @classmethod
+    async def connect(cls, host: str, port: int, *, client_id: str) -> BrokerConnection:
+        """Connect, without a proof; the caller bounds the time. Raises OSError."""
+
+        def make() -> BrokerConnection:
+            return cls(address=f"{host}:{port}", client_id=client_id)
+
+        _, connection = await asyncio.get_running_loop().create_connection(make, host, port)
+        return connection
 
     @classmethod
     async def open(
@@ -104,8 +110,7 @@ class BrokerConnection:
         connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(host, port, limit=READ_AHEAD_BYTES_MAX)
-                connection = cls(reader, writer, address=address, client_id=client_id)
+                connection = await cls.connect(host, port, client_id=client_id)
                 await connection._authenticate(ScramClient(secrets[0], cluster_id), timeout_ms)
                 return connection
         except TimeoutError as error:
@@ -114,7 +119,7 @@ class BrokerConnection:
         except OSError as error:
             problem = f"broker {address} cannot be reached: {told_by_os(error, 'connect')}"
             raise BrokerUnreachableError(problem, remedy) from error
-        except BrokerConnectionLostError as error:
+        except (BrokerConnectionLostError, BrokerUnreachableError) as error:
             raise BrokerUnreachableError(f"{error.message} during authentication", remedy) from error
         except (ScramError, MalformedMessageError) as error:
             problem = f"authentication with broker {address} failed: {error.message}"
@@ -155,7 +160,7 @@ class BrokerConnection:
 
     async def request(
         self, api_key: int, api_version: int, body: bytes, *, flexible: bool, timeout_ms: int
-    ) -> bytes:
+    ) -> memoryview:
         """Send a request and wait for its answer.
 
         Args:
@@ -166,9 +171,9 @@ class BrokerConnection:
             timeout_ms: for waiting for a turn and for the answer; the connection ends if it passes.
 
         Returns:
-            The answer's body, without its header.
+            The answer's body, without its header; it holds the memory of the answer's frame.
         """
-        answer: asyncio.Future[bytes] | None = None
+        answer: asyncio.Future[memoryview] | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._slots.acquire()
@@ -177,7 +182,7 @@ class BrokerConnection:
                     raise BrokerUnreachableError(self._end, "open another connection")
                 answer = self._send(api_key, api_version, body, flexible=flexible)
                 try:
-                    await self._draining()
+                    await self._may_write.wait()
                     return await answer
                 finally:
                     answer.cancel()
@@ -188,39 +193,62 @@ class BrokerConnection:
             self._finish(f"broker {self.address} did not answer a request within {timeout_ms} ms")
             raise BrokerConnectionLostError(self._end, _UNKNOWN) from error
 
-    def _send(self, api_key: int, api_version: int, body: bytes, *, flexible: bool) -> asyncio.Future[bytes]:
+    def _send(
+        self, api_key: int, api_version: int, body: bytes, *, flexible: bool
+    ) -> asyncio.Future[memoryview]:
+        assert self._transport is not None
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & _CORRELATION_ID_MAX
         head = request_head(
             api_key, api_version, correlation_id, self._client_id, len(body), flexible=flexible
         )
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = (answer, flexible)
-        self._writer.writelines((head, body))
+        self._transport.writelines((head, body))
         return answer
 
-    async def _draining(self) -> None:
-        try:
-            await self._writer.drain()
-        except OSError as error:
-            self._finish(f"the connection to broker {self.address} broke: {told_by_os(error, 'send')}")
+    # -- the transport's calls ---------------------------------------------------------------------------
 
-    async def _read(self) -> None:
-        """Hand each answer to its request, until the connection ends."""
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._may_write.set()
+
+    def pause_writing(self) -> None:
+        """Let requests wait until the broker takes what is sent."""
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._may_write.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the room has its own size
+        """Return where received bytes go."""
+        return self._incoming.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand each answer that is there to its request."""
+        incoming = self._incoming
+        incoming.received(nbytes)
         try:
-            while True:
-                size = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0]
+            while not self._end and (size := incoming.length()) is not None:
                 if not LENGTH.size <= size <= FRAME_BYTES_MAX:
                     raise MalformedMessageError("response", f"a frame of {size} bytes")
-                self._settle(await self._reader.readexactly(size))
-        except asyncio.IncompleteReadError:
-            self._finish(f"broker {self.address} closed the connection")
-        except OSError as error:
-            self._finish(f"the connection to broker {self.address} broke: {told_by_os(error, 'receive')}")
+                if not incoming.has_whole(size):
+                    break
+                self._settle(incoming.take(size))
         except MalformedMessageError as error:
             self._finish(f"broker {self.address} does not follow the protocol: {error.message}")
+        incoming.let_go()
 
-    def _settle(self, frame: bytes) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Learn that the connection ended."""
+        if isinstance(exc, OSError):
+            self._finish(f"the connection to broker {self.address} broke: {told_by_os(exc, 'receive')}")
+        self._finish(f"broker {self.address} closed the connection")
+
+    def _settle(self, frame: memoryview) -> None:
         correlation_id = parse_correlation_id(frame)
         if correlation_id not in self._waiting:
             raise MalformedMessageError("response", f"nobody asked with correlation id {correlation_id}")
@@ -240,9 +268,11 @@ class BrokerConnection:
         if self._end:
             return
         self._end = why
-        self._reading.cancel()
         # What is not sent yet must not wait for a broker that may be stopped.
-        self._writer.transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
+        self._incoming.clear()
+        self._may_write.set()
         waiting, self._waiting = self._waiting, {}
         for answer, _ in waiting.values():
             self._slots.release()

@@ -7,6 +7,8 @@ once it is read, so a message may also be refused for how many it has. The walk 
 schema has no null. Items that are packed alike are walked over together: what can differ in their sizes are
 the lengths of their arrays, and those stand in columns.
 
+Record batches may be left where they are: they would be most of what is copied.
+
 What kio's reader cannot take though the protocol allows it, the walk replaces before: tagged fields that the
 schema does not know are left out, and a time that it cannot hold becomes the nearest that it can. Bytes
 after the message are ignored. Kafka does the same.
@@ -104,16 +106,25 @@ class _Shape(NamedTuple):
 class _State:
     """What one walk knows on its way."""
 
-    __slots__ = ("changes", "items_left")
+    __slots__ = ("changes", "items_left", "records")
 
-    def __init__(self, items_max: int) -> None:
+    def __init__(self, items_max: int, records: list[memoryview | None] | None) -> None:
         #: items that the message may still have
         self.items_left = items_max
         #: in the order of their places; none overlaps another
         self.changes: list[_Change] = []
+        #: takes the record batches; None: they stay in the message
+        self.records = records
 
 
-def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: int = ANY_NUMBER) -> E:
+def decode(
+    entity_type: type[E],
+    body: Buffer,
+    offset: int = 0,
+    *,
+    items_max: int = ANY_NUMBER,
+    records: list[memoryview | None] | None = None,
+) -> E:
     """Read one message.
 
     Args:
@@ -121,9 +132,11 @@ def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: in
         body: holds the message, without its header.
         offset: where it begins.
         items_max: items of all its arrays together, and tagged fields that are not known.
+        records: takes the record batches of the message in their order, as views of `body`; their fields are
+            None then. None: they are copied into their fields.
     """
     try:
-        state = _State(items_max)
+        state = _State(items_max, records)
         end = _walk_entity(entity_type)(body, offset, state)
         if state.changes:
             body, offset = _changed(body, offset, end, state.changes), 0
@@ -257,6 +270,8 @@ def _walk_nullable(item: _Walk) -> _Walk:
 
 def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
     """Return the walk over a string or bytes; whether they may be null is checked by the reader."""
+    if kafka_type == "records":
+        return _walk_records(flexible)
     if flexible:
 
         def walk(body: Buffer, offset: int, _state: _State) -> int:
@@ -271,6 +286,25 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
         return end + max(int.from_bytes(body[offset:end], "big", signed=True), 0)
 
     return walk_legacy
+
+
+def _walk_records(flexible: bool) -> _Walk:
+    def walk(body: Buffer, offset: int, state: _State) -> int:
+        begin = offset
+        if flexible:
+            size, offset = varint(body, offset)
+            size -= 1
+        else:
+            size, offset = int.from_bytes(body[offset : offset + 4], "big", signed=True), offset + 4
+        end = offset + max(size, 0)
+        if size < -1 or end > len(body):
+            raise ValueError(f"{size} bytes of records and {max(len(body) - offset, 0)} bytes are left")
+        if state.records is not None:
+            state.records.append(None if size < 0 else memoryview(body)[offset:end])
+            state.changes.append(_Change(begin, end, b"\0" if flexible else b"\xff\xff\xff\xff"))
+        return end
+
+    return walk
 
 
 def _walk_array(

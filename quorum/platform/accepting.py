@@ -95,7 +95,7 @@ class Acceptor:
     def __init__(
         self,
         bound: socket.socket,
-        factory: Callable[[], asyncio.Protocol],
+        factory: Callable[[], asyncio.BaseProtocol],
         has_room: Callable[[int], bool],
         on_shortage: Callable[[], None] = lambda: None,
     ) -> None:

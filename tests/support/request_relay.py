@@ -209,7 +209,7 @@ class RequestRelay:
             )
             answers.append(decode_response(key, version, body))
             if not link.client.is_closing():
-                link.client.write(pack_response(header.correlation_id, body, flexible=True))
+                link.client.write(pack_response(header.correlation_id, bytes(body), flexible=True))
                 # What it sends from now on would need a broker's connection of its own.
                 await link.client.drain()
         connection.close()

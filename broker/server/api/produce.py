@@ -26,21 +26,22 @@ TWO_BATCHES: Final = "the request names the partition twice: send one batch for 
 async def produce(services: BrokerServices, call: Call) -> Answer:
     """Append, and answer when the acknowledgements are there."""
     request = call.body
-    batches: dict[PartitionKey, bytes] = {}
+    batches: dict[PartitionKey, memoryview] = {}
     outcomes: dict[PartitionKey, ProduceOutcome] = {}
     refused = _refusal(request.transactional_id, request.acks)
+    all_records = iter(call.records)
     for topic in request.topic_data:
         for each in topic.partition_data:
-            key = PartitionKey(topic.name, each.index)
+            key, records = PartitionKey(topic.name, each.index), next(all_records)
             if refused is not None:
                 outcomes[key] = refused
-            elif each.records is None:
+            elif records is None:
                 outcomes[key] = ProduceOutcome(ErrorCode.INVALID_RECORD, message="no records")
             elif key in batches:
                 # Which of the two an acknowledgement would be for could not be told.
                 outcomes[key] = ProduceOutcome(ErrorCode.INVALID_RECORD, message=TWO_BATCHES)
             else:
-                batches[key] = each.records
+                batches[key] = records
     for key in outcomes:
         batches.pop(key, None)
     if batches:

@@ -189,6 +189,22 @@ async def test_request_that_ended_in_time_changes_nothing_later(
     assert cluster[1].parts.producing.waiting == 0
 
 
+async def test_what_waits_holds_no_frame_of_its_request(
+    cluster: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(cluster[1].log, monkeypatch)
+    for whole in (batch(), batch([NOW_MS] * 1_000, value=b"x" * 1_000, codec=LZ4)):
+        frame = bytearray(whole + bytes(1000))
+        view = memoryview(frame)[: len(whole)]
+        found = await cluster[1].parts.producing.produce({KEY: view}, acks=-1, timeout_ms=0)
+        assert found[KEY].error_code is ErrorCode.REQUEST_TIMED_OUT
+        del view
+        # Refused while anything looks at it.
+        frame.clear()
+    gate.open()
+    assert (await cluster[1].produce(b"c")).base_offset == 1001
+
+
 async def test_what_waits_is_bounded(cluster: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(cluster[1].log, monkeypatch)
     monkeypatch.setattr(producing, "APPENDS_BYTES_MAX", 250)

@@ -80,7 +80,7 @@ async def test_a_leader_keeps_records_from_throttled_followers_only(tmp_path: Pa
                 0, replica_id=broker_id, generation=1, current_leader_epoch=epoch, max_wait_ms=20
             )
             assert (found.error_code, found.high_watermark) == (ErrorCode.NONE, 2)
-            return found.records
+            return bytes(found.records)
 
         assert await asks(3) == b""
         assert await asks(2) == await asks(-1) == cluster[1].values()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.server.table import FOR_CLIENTS
-from broker.wire.codec import encode_request, encode_response
+from broker.wire.codec import decode_request, encode_request, encode_response
 from broker.wire.packing import (
     FetchedPartition,
     FetchedTopic,
@@ -19,6 +19,7 @@ from broker.wire.packing import (
     pack_produce_response,
 )
 from controller.wire.apis import ApiKey
+from controller.wire.decoding import MalformedMessageError
 from quorum.metadata.paths import PartitionKey
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -112,8 +113,25 @@ def test_produce_requests_equal_those_of_kio(
         "topic_data": [{"name": name, "partition_data": data} for name, data in topics.items()],
     }
     keyed = {PartitionKey(topic, index): records for (topic, index), records in batches.items()}
-    packed = pack_produce_request(version, keyed, acks=acks, timeout_ms=timeout_ms)
-    assert b"".join(packed) == encode_request(ApiKey.PRODUCE, version, values)
+    packed = b"".join(pack_produce_request(version, keyed, acks=acks, timeout_ms=timeout_ms))
+    assert packed == encode_request(ApiKey.PRODUCE, version, values)
+    views: list[memoryview | None] = []
+    read = decode_request(ApiKey.PRODUCE, version, packed, records=views)
+    rows = [(topic.name, row) for topic in read.topic_data for row in topic.partition_data]
+    assert [row.records for _, row in rows] == [None] * len(views)
+    found = [(name, row.index, view) for (name, row), view in zip(rows, views, strict=True)]
+    assert {(name, index): bytes(view or b"") for name, index, view in found} == batches
+    assert all(view is not None and view.obj is packed for view in views)
+
+
+@pytest.mark.parametrize(("version", "length"), [(3, b"\xff\xff\xff\xfe"), (3, b"\0\0\0\7"), (9, b"\x08")])
+def test_records_whose_length_is_wrong_are_refused(version: int, length: bytes) -> None:
+    whole = b"".join(pack_produce_request(version, {PartitionKey("t", 0): b""}, acks=1, timeout_ms=9))
+    tail = b"\1\0\0\0" if version >= 9 else bytes(4)
+    assert whole.endswith(tail)
+    body = whole.removesuffix(tail) + length + (tail[1:] if version >= 9 else b"")
+    with pytest.raises(MalformedMessageError, match="bytes of records and"):
+        decode_request(ApiKey.PRODUCE, version, body, records=[])
 
 
 @pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE.high + 1))
