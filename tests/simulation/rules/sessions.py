@@ -128,6 +128,7 @@ RULES: Final = (
                 "pass",
             ),
         ),
+        profile="distant",
     ),
     Rule(
         "silent-sessions-end",
