@@ -44,9 +44,6 @@ from quorum.raft.requests.requests import Action, LeaderRequest
 
 log = logging.getLogger("quorate.replica")
 
-#: how often a node that has not caught up says how far it is
-PROGRESS_INTERVAL_MS = 1000.0
-
 
 class Clients(Protocol):
     """The client side of this node, as the replica sees it; `Frontend` says what each call does."""
@@ -138,8 +135,6 @@ class NodeReplica:
         self._reported_ms = 0.0
         self._late = False
         self._catching_up = CatchingUp()
-        #: when it had caught up, or said last how far it is
-        self._said_ms = runtime.monotonic_ms()
         self.applies = Histogram()
         self.elections = Histogram()
         #: since when no leader is known; None while one is
@@ -367,22 +362,16 @@ class NodeReplica:
             self.batches.forwarder.tick(now_ms)
             self.administration.tick(now_ms)
         self._late = stall_ms > 0
-        if self.caught_up() and (self._ready_term or not self._engine.leads):
-            self._said_ms = now_ms
-        elif now_ms - self._said_ms >= PROGRESS_INTERVAL_MS:
-            self._say_how_far(now_ms)
+        caught_up = self.caught_up() and bool(self._ready_term or not self._engine.leads)
+        known_index = self._engine.known_index()
+        if self._catching_up.is_to_say(now_ms, done=caught_up or known_index is None):
+            log.info("applied %d of %d committed entries", self.machine.applied_index, known_index)
         self.digests.tick()
         if self.sessions.leading:
             self._expiry.tick(self.machine, now_ms, stall_ms)
         if now_ms - self._reported_ms >= self._heartbeat_interval_ms:
             self._report(now_ms)
         self._clients.tick(now_ms)
-
-    def _say_how_far(self, now_ms: float) -> None:
-        known_index = self._engine.known_index()
-        if known_index is not None:
-            self._said_ms = now_ms
-            log.info("applied %d of %d committed entries", self.machine.applied_index, known_index)
 
     def _report(self, now_ms: float) -> None:
         leader = self._engine.leader_id
