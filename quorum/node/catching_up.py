@@ -13,6 +13,8 @@ from typing import Final
 
 #: committed entries that a node which had caught up may lack
 LAG_MAX: Final = 1000
+#: how often a node that has not caught up says how far it is
+SAY_INTERVAL_MS: Final = 1000.0
 
 
 class CatchingUp:
@@ -23,6 +25,8 @@ class CatchingUp:
         self.done = False
         #: the index that it must reach; None: no leader has named one
         self._goal: int | None = None
+        #: when there was nothing to say, or it was said
+        self._said_ms = 0.0
 
     def look(self, known_index: int | None, applied_index: int) -> bool:
         """Judge how far the node is.
@@ -42,3 +46,10 @@ class CatchingUp:
                 self._goal = known_index
             self.done = self.done or applied_index >= self._goal
         return self.done
+
+    def is_to_say(self, now_ms: float, *, done: bool) -> bool:
+        """Tell whether the node is to say how far it is: at intervals, while it is not done."""
+        due = not done and now_ms - self._said_ms >= SAY_INTERVAL_MS
+        if done or due:
+            self._said_ms = now_ms
+        return due

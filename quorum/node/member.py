@@ -48,7 +48,7 @@ from quorum.server.options import ServerOptions
 
 log = logging.getLogger("quorate.member")
 
-COMMITTED_BYTES_MAX = 512 * 1024
+COMMITTED_BYTES_MAX = 64 * 1024
 APPEND_BYTES_MAX = 1024 * 1024
 SNAPSHOT_CHUNK_BYTES_MAX = 256 * 1024
 #: bytes of a client connection that are read at once, and so may become one run

@@ -225,14 +225,12 @@ class RunningNodeView:
         problem = self._leader_problem(status)
         if problem:
             return False, problem
+        progress = f"applied {self._replica.machine.applied_index} of {status.known_index} committed entries"
         if not self._replica.caught_up():
-            applied_index = self._replica.machine.applied_index
-            return False, f"applied {applied_index} of {status.known_index} committed entries"
+            return False, progress
         if self.engine.leads and not self.engine.accepts_proposals:
-            return (
-                False,
-                f"node {status.node_id} leads term {status.term} and has not applied its first entry",
-            )
+            first = f"node {status.node_id} leads term {status.term} and has not applied its first entry"
+            return False, f"{first}: {progress}"
         if not self._replica.batches.forwarder.is_registered:
             return False, "this node's origin incarnation is not registered yet"
         return True, f"node {self.engine.leader_id} leads term {soft_state.term}"

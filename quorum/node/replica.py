@@ -371,7 +371,10 @@ class NodeReplica:
             self.batches.forwarder.tick(now_ms)
             self.administration.tick(now_ms)
         self._late = stall_ms > 0
-        self.caught_up()
+        caught_up = self.caught_up() and bool(self._ready_term or not self._engine.leads)
+        known_index = self._engine.known_index()
+        if self._catching_up.is_to_say(now_ms, done=caught_up or known_index is None):
+            log.info("applied %d of %d committed entries", self.machine.applied_index, known_index)
         self.digests.tick()
         if self.sessions.leading:
             self._expiry.tick(self.machine, now_ms, stall_ms)

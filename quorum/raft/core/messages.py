@@ -363,7 +363,7 @@ class Ready(NamedTuple):
        with its own fsync. What may leave only after an fsync (acknowledgements, votes, anything of a new
        term) is held inside the core and comes out of the ``ready()`` after ``Persisted``.
     3. ``committed`` is applied in order, each entry once, before any later Ready's entries and before
-       anything is written for ``snapshot_writes`` of this Ready.
+       anything is written for ``snapshot_writes`` of this Ready; `Raft.hand_back` takes back its end.
     4. Nothing committed is handed out between the last SnapshotWrite of a snapshot and its answer.
     """
 

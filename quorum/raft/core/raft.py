@@ -396,6 +396,10 @@ class Raft:
             return None
         return Ready(persist, messages, committed, soft_state, configuration, *snapshot_work)
 
+    def hand_back(self, applied_index: int) -> None:
+        """Take back what the last ``ready()`` handed out for applying beyond an index: it comes again."""
+        self._node.handed_index = applied_index
+
     def _changed_soft_state(self) -> SoftState | None:
         soft_state = self._node.soft_state()
         if soft_state == self._reported_soft_state:

@@ -56,7 +56,7 @@ from quorum.raft.requests.origins import incarnation_above
 log = logging.getLogger("quorate.raft")
 
 SAME_LIMITS_REMEDY = "give all members the same raft.batch_bytes_max and limits.frame_bytes_max"
-#: how long one turn of the loop goes on carrying out one Ready after the other
+#: how long one turn of the loop goes on applying; it ends between two entries
 TURN_MS_MAX = 5.0
 
 Arguments = TypeVarTuple("Arguments")
@@ -111,7 +111,8 @@ class Engine:
         #: {index: [(term, callback)]} of entries whose fate somebody waits for
         self._waiting: dict[int, list[tuple[int, Callable[[bool], None]]]] = {}
         self._undurable = Undurable()
-        self._pump_scheduled = False
+        #: whether there may be something to carry out, and whether the loop was asked to call for it
+        self._pump_wanted = self._pump_asked = False
         self._ticker = Ticker(runtime, heartbeat_interval_ms)
         self.failure: BaseException | None = None
         self._stopped = False
@@ -255,7 +256,7 @@ class Engine:
 
     def pump_now(self) -> None:
         """Carry out now what this turn asked for; for a caller that has collected the turn itself."""
-        if self._pump_scheduled:
+        if self._pump_wanted:
             self._pump()
         else:
             self._transport.flush()
@@ -269,30 +270,35 @@ class Engine:
             self.pump_now()
 
     def _schedule_pump(self) -> None:
-        if not self._pump_scheduled:
-            self._pump_scheduled = True
-            self._runtime.call_soon(self._pump)
+        self._pump_wanted = True
+        if not self._pump_asked:
+            # One call at a time: with more of them, a long log would be applied more and more often per turn.
+            self._pump_asked = True
+            self._runtime.call_soon(self._pump, True)
 
-    def _pump(self) -> None:
+    def _pump(self, asked: bool = False) -> None:
+        if asked:
+            self._pump_asked = False
         # Twice at most: what becomes durable within the first pass is acknowledged by the second.
         for _ in range(2):
-            if not self._pump_scheduled or self._stopped:
+            if not self._pump_wanted or self._stopped:
                 return
-            self._pump_scheduled = False
-            self._pump_once()
+            self._pump_wanted = False
+            if self._pump_once():
+                # A long log is applied in many turns: ticks and what peers say come in between.
+                self._schedule_pump()
+                return
 
-    def _pump_once(self) -> None:
-        applied = False
+    def _pump_once(self) -> bool:
+        """Carry out what there is; True if the turn is over before all of it is applied."""
+        applied = unfinished = False
         begun_ms = self._runtime.monotonic_ms()
         try:
-            while not self._stopped and (ready := self._core.ready()) is not None:
-                if not self._carry_out(ready, begun_ms):
+            while not (self._stopped or unfinished) and (ready := self._core.ready()) is not None:
+                unfinished = self._carry_out(ready, begun_ms)
+                if not ready.committed:
                     break
                 applied = True
-                if self._runtime.monotonic_ms() > begun_ms + TURN_MS_MAX:
-                    # A long log is applied in many turns, so that heartbeats are answered in between.
-                    self._schedule_pump()
-                    break
             if applied:
                 self._application.turn_ended()
             # In this order: what was sent is on its way during the fsync.
@@ -300,9 +306,10 @@ class Engine:
             self._journal.flush_turn()
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"after applied index {self.applied_index}"))
+        return unfinished
 
     def _carry_out(self, ready: Ready, now_ms: float) -> bool:
-        """Do what a Ready asks in the order of its contract; True if something was applied."""
+        """Do what a Ready asks in the order of its contract; True if that took the turn's time."""
         if ready.configuration is not None:
             self._take_configuration(ready.configuration)
         if ready.persist is not None:
@@ -318,11 +325,16 @@ class Engine:
             self._transport.flush()
         if ready.soft_state is not None:
             self._take_soft_state(ready.soft_state)
+        over = False
         for entry in ready.committed:
             self._apply(entry)
+            if self._runtime.monotonic_ms() > now_ms + TURN_MS_MAX:
+                over = True
+                self._core.hand_back(entry.index)
+                break
         if ready.snapshot_reads or ready.snapshot_releases or ready.snapshot_writes or ready.snapshot_aborts:
             self._exchange.carry_out(ready)
-        return bool(ready.committed)
+        return over
 
     def _apply(self, entry: Entry) -> None:
         try:
