@@ -136,6 +136,12 @@ class StillLoop(asyncio.BaseEventLoop):
         self._on_rest = self.create_future()
         await self._on_rest
 
+    async def passes(self, duration_s: float) -> None:
+        """Return when so much of this loop's time is over."""
+        over = self.create_future()
+        self.call_later(duration_s, over.set_result, None)
+        await over
+
     def connect(self, protocol: Any, other: Any, ends: tuple[int, int]) -> StillTransport:
         """Connect two protocols of these nodes; return the first one's end."""
         one, two = (StillTransport(self, node_id) for node_id in ends)

@@ -32,8 +32,8 @@ from tests.unit.server.memory import GREETING
 
 NODES = (1, 2, 3)
 #: A change may lower these, and then writes the lower ones here.
-LEADER_CALLS = 550
-FOLLOWER_CALLS = 361
+LEADER_CALLS = 502
+FOLLOWER_CALLS = 324
 #: writes before the counted one: the journal has seen by then that the disk is quick
 WARM_WRITES = 16
 #: of the loop's own time
@@ -118,7 +118,7 @@ async def play(loop: StillLoop, folder: Path) -> tuple[int, Calls]:
     for node_id in NODES:
         starting = start(loop, config_of(node_id, folder))
         members[node_id] = await loop.create_task(starting, context=context_of(node_id))
-    await asyncio.sleep(ELECTED_S)
+    await loop.passes(ELECTED_S)
     led = [node_id for node_id in NODES if members[node_id].engine.accepts_proposals]
     client = Client()
     stream = context_of(led[0]).run(members[led[0]].frontend.new_connection).stream

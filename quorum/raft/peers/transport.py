@@ -227,7 +227,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             # In a later turn: the caller must not hear of a disconnection while it sends.
             self._runtime.call_soon(link.close, reason)
             return False
-        link.send(frame, frame_bytes, bulk=self._codec.is_bulk(message))
+        link.send(frame, frame_bytes, bulk=type(message) in self._codec.bulk_types)
         self.counters.messages_sent += 1
         self.counters.bytes_sent += frame_bytes
         return True
