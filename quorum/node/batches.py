@@ -59,7 +59,7 @@ class Batches:
         self._tokens: list[Any] = []
         self._bytes = 0
         self._close_scheduled = False
-        self._close_soon = engine.guarded("closing a batch", self._close)
+        self._close_soon = engine.collected("closing a batch", self._close)
 
     @property
     def backlog_bytes(self) -> int:
@@ -83,11 +83,10 @@ class Batches:
         return True
 
     def _close(self) -> None:
-        """Hand what was submitted in this turn to the leader, and carry that out."""
+        """Hand what was submitted in this turn to the leader; what follows is carried out at once."""
         self._close_scheduled = False
         if self._runs:
             self._hand_over()
-            self._engine.pump_now()
 
     def _hand_over(self) -> None:
         """Give the open runs a number, as one batch, and hand it to the leader."""
