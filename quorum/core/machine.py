@@ -289,7 +289,7 @@ class StateMachine:
         if sys.byteorder == "big":
             numbers.byteswap()
         transaction.outcomes.clear()
-        notes = b"".join(b"%d:%b" % (len(note), note) for note in self._notes)
+        notes = b"".join([b"%d:%b" % (len(note), note) for note in self._notes]) if self._notes else b""
         self._notes.clear()
         pieces = (self.apply_digest, _INDEX.pack(index), numbers.tobytes(), notes)
         self.apply_digest = blake2b(b"".join(pieces), digest_size=DIGEST_BYTES).digest()
@@ -308,7 +308,8 @@ class StateMachine:
         transaction = self.transaction
         session = self.sessions.get(session_id)
         transaction.outcomes += (_RUN, 0 if session is None else session_id)
-        transaction.mark(0 if session is None else session_id, self._origin)
+        if self.tree.trace is not None:
+            transaction.mark(0 if session is None else session_id, self._origin)
         results: list[Result] = []
         remaining = iter(commands)
         if session is None:
@@ -340,7 +341,7 @@ class StateMachine:
             except (LookupError, TypeError):
                 results.append(self._apply_other(command, session))
                 if session.session_id not in self.sessions:
-                    break
+                    results += [self._answer(SESSION_EXPIRED) for _ in commands]
                 continue
             zxid = transaction.zxid = transaction.zxid + 1
             events: list[Event] = []
@@ -352,7 +353,6 @@ class StateMachine:
             else:
                 outcomes.append(zxid)
                 results.append(_new_tuple(Result, (OK, zxid, value, events or None)))
-        results += [self._answer(SESSION_EXPIRED) for _ in commands]
 
     def _apply_other(self, command: object, session: Session) -> Result:
         """Apply a command of an attached session that does not write the tree."""

@@ -61,7 +61,7 @@ class Batches:
         #: whether clients must not write until a snapshot covers more of the log
         self.log_is_long = False
         self._close_scheduled = False
-        self._close_soon = engine.guarded("closing a batch", self._close)
+        self._close_soon = engine.collected("closing a batch", self._close)
 
     @property
     def backlog_bytes(self) -> int:
@@ -85,11 +85,10 @@ class Batches:
         return True
 
     def _close(self) -> None:
-        """Hand what was submitted in this turn to the leader, and carry that out."""
+        """Hand what was submitted in this turn to the leader; what follows is carried out at once."""
         self._close_scheduled = False
         if self._runs:
             self._hand_over()
-            self._engine.pump_now()
 
     def _hand_over(self) -> None:
         """Give the open runs a number, as one batch, and hand it to the leader."""

@@ -211,7 +211,7 @@ class NodeReplica:
         began_ms = self._runtime.monotonic_ms()
         index, term, kind, stamp_ms, payload = entry
         if kind == EntryKind.BATCH:
-            self._apply_batch(index, term, stamp_ms, payload)
+            self._apply_batch(index, term, stamp_ms, payload, began_ms)
         elif kind == EntryKind.NOOP:
             self.machine.apply_noop(index, term, stamp_ms)
             self._maybe_ready(term)
@@ -232,7 +232,7 @@ class NodeReplica:
             call(entry)
         self.applies.add(self._runtime.monotonic_ms() - began_ms)
 
-    def _apply_batch(self, index: int, term: int, stamp_ms: int, payload: bytes) -> None:
+    def _apply_batch(self, index: int, term: int, stamp_ms: int, payload: bytes, now_ms: float) -> None:
         if payload[:2] != BATCH_HEAD:
             fields_of(EntryKind.BATCH, payload)
         shape, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
@@ -243,7 +243,7 @@ class NodeReplica:
         outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs)
         batch = None
         if origin == self._engine.node_id:
-            batch = self.batches.forwarder.applied(number, incarnation, self._runtime.monotonic_ms())
+            batch = self.batches.forwarder.applied(number, incarnation, now_ms)
         if batch is None:
             for outcome in outcomes:
                 clients.applied(None, outcome)

@@ -139,9 +139,10 @@ class Snapshotter:
     def entry_applied(self, entry: Entry) -> None:
         """Count an entry, and ask for a snapshot if one is due."""
         self._rests = RESTS
-        self._note_log_bytes(self.log_bytes + size_bytes(entry))
+        self.log_bytes += size_bytes(entry)
         due_bytes = max(self._log_bytes_min, self._last_size_bytes // 2)
         if self.log_bytes > min(due_bytes, self._log_bytes_max // 2):
+            self._note_log_bytes(self.log_bytes)
             self.take()
 
     def _note_log_bytes(self, log_bytes: int) -> None:

@@ -301,8 +301,11 @@ class Pipeline:
             host.counters.answered(1, 0.0)
             self._answer(xid, op, body)
             connection.last_request = (xid, op, host.replica.machine.zxid)
-        has_room = 2 * self.room() > host.options.outstanding_requests_max
-        if self._stream.stalled and has_room and connection not in host.turn.held:
+        if (
+            self._stream.stalled
+            and connection not in host.turn.held
+            and 2 * self.room() > host.options.outstanding_requests_max
+        ):
             host.turn.resuming[connection] = None
         if connection.phase is Phase.LEAVING and not pending:
             connection.finish()

@@ -106,7 +106,7 @@ def ask(cluster: BlockingBrokers, broker_id: int, api_key: int, body: bytes) -> 
     parts = running(cluster, broker_id).state.parts
     assert parts is not None
 
-    async def exchange() -> bytes:
+    async def exchange() -> memoryview:
         host, port = cluster._running._sockets[broker_id].broker.getsockname()[:2]
         connection = await BrokerConnection.open(
             host,

@@ -16,6 +16,7 @@ from typing import Any, Self
 from crc32c import crc32c
 
 from broker.wire.codec import LongResponse, decode_response, encode_request, is_flexible
+from broker.wire.packing import Parts
 from controller.wire.frames import response_body_offset
 from tests.support.frames import pack_request
 
@@ -24,7 +25,7 @@ API_VERSIONS = 18
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
-def whole(answer: list[bytes] | LongResponse) -> bytes:
+def whole(answer: Parts | LongResponse) -> bytes:
     """Return the body of a response, with all the steps of a long one taken."""
     if isinstance(answer, list):
         return b"".join(answer)

@@ -14,11 +14,20 @@ class Nowhere:
     def __init__(self) -> None:
         self.added: list[int] = []
         self.deliver: Callable[[PeerNode, Append], None] | None = None
+        self._on_chunk: Callable[[], None] = lambda: None
 
     def setOnMessageReceivedCallback(  # noqa: N802 - the contract's name
         self, callback: Callable[[PeerNode, Append], None] | None
     ) -> None:
-        self.deliver = callback
+        def deliver(node: PeerNode, message: Append) -> None:
+            assert callback is not None
+            callback(node, message)
+            self._on_chunk()
+
+        self.deliver = deliver
+
+    def setOnChunkReceivedCallback(self, callback: Callable[[], None]) -> None:  # noqa: N802
+        self._on_chunk = callback
 
     def addNode(self, node: PeerNode) -> None:  # noqa: N802 - the contract's name
         self.added.append(node.node_id)

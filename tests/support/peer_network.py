@@ -99,6 +99,7 @@ class Member:
 
     def send(self, message: Any) -> bool:
         sent: bool = self.transport.send(PeerNode(message.receiver), message)
+        asyncio.get_running_loop().call_soon(self.transport.flush)
         return sent
 
     def _note(self, what: str, node: PeerNode) -> None:

@@ -20,6 +20,8 @@ class Anything:
     def guarded(self, _what: str, call: Any) -> Any:
         return call
 
+    collected = guarded
+
     def __getattr__(self, _name: str) -> Any:
         return lambda *_arguments: None
 
@@ -30,8 +32,12 @@ class Pumps(Anything):
     def __init__(self) -> None:
         self.count = 0
 
-    def pump_now(self) -> None:
-        self.count += 1
+    def collected(self, _what: str, call: Any) -> Any:
+        def run() -> None:
+            call()
+            self.count += 1
+
+        return run
 
 
 def replica_of(engine: Any, runtime: ManualRuntime) -> NodeReplica:

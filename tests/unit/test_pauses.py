@@ -69,7 +69,7 @@ class Bench:
             on_failure=lambda _error: None,
         )
         self.engine.attach(cast("Any", Anything()), cast("Any", Anything()))
-        self.engine.pump_now()
+        self.engine.chunk_received()
         self.engine.start(self.engine.tick)
         self.runtime.turn()
 
@@ -102,6 +102,8 @@ class StubEngine(Anything):
 
     def guarded(self, _what: str, call: Any) -> Any:
         return call
+
+    collected = guarded
 
 
 @pytest.mark.parametrize("late_again", [False, True])

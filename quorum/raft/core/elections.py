@@ -25,7 +25,7 @@ def tick_election(node: Node) -> None:
 
 def hurry(node: Node) -> None:
     """Campaign soon, because there is a fresh reason: a connection came or went."""
-    if node.leader_id == 0:
+    if node.role.leader_id == 0:
         node.timer.hurry(node.now_ms)
 
 
@@ -94,11 +94,11 @@ def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
             and vote.term == node.term
             and node.role.kind in (Role.FOLLOWER, Role.PRE_CANDIDATE)
             and node.voted_for in (0, vote.sender)
-            and (node.leader_id == 0 or node.voted_for == vote.sender)
+            and (node.role.leader_id == 0 or node.voted_for == vote.sender)
             and _would_vote(node, vote)
         )
         if granted:
-            node.become_follower(node.term, node.leader_id, f"votes for node {vote.sender}")
+            node.become_follower(node.term, node.role.leader_id, f"votes for node {vote.sender}")
             node.outbox.hard_dirty |= node.voted_for != vote.sender
             node.voted_for = vote.sender
             node.timer.put_off(node.now_ms)
@@ -182,7 +182,7 @@ def handle_timeout_now(node: Node, message: TimeoutNow) -> None:
     if (
         message.term == node.term
         and isinstance(node.role, Follower)
-        and node.leader_id == message.sender
+        and node.role.leader_id == message.sender
         and may_campaign(node)
     ):
         campaign(node, transfer=True)

@@ -32,7 +32,7 @@ def handle_append(node: Node, follower: Follower, append: Append) -> None:
             _reject(node, append, node.log.last_at_most(append.prev_index, append.prev_term))
             return
         # The prefix was compacted here: it is committed, so the leader has it too.
-    fresh = _fresh_entries(node, append)
+    fresh = _fresh_entries(node, append) if append.entries else ()
     if fresh:
         configurations = read_configurations(fresh)
         first = fresh[0].index
@@ -110,10 +110,12 @@ def durable_match(node: Node) -> int:
 
 def acknowledge(node: Node, follower: Follower) -> None:
     """Tell the leader what became durable since the last time, or what a probe waits for."""
-    if node.halted or follower.leader_id == 0 or not node.outbox.hard_state_is_durable:
-        return
     match_index = durable_match(node)
     at = follower.answer_at
+    if match_index <= follower.reported_index and at is None:
+        return
+    if node.halted or follower.leader_id == 0 or not node.outbox.hard_state_is_durable:
+        return
     owes = at is not None and node.log.durable_index >= min(at, node.log.last_index)
     if match_index > follower.reported_index or owes:
         follower.reported_index = max(follower.reported_index, match_index)

@@ -18,7 +18,9 @@ def begin_transfer(node: Node, target: int | None) -> None:
     """Stop proposing and hand leadership to ``target``, or to the voter that is furthest."""
     leader = node.role
     if not isinstance(leader, Leader):
-        raise TransferError("not_leading", node_id=node.identity.node_id, leader=node.leader_id or "unknown")
+        raise TransferError(
+            "not_leading", node_id=node.identity.node_id, leader=node.role.leader_id or "unknown"
+        )
     fit = _successors(node, leader)
     if target is None and not fit:
         raise TransferError("no_successor")
@@ -121,7 +123,7 @@ def hand_over(node: Node, leader: Leader) -> None:
     A leader that is no member any more steps down with that: nobody would tell it who leads next. It waits
     until all of its log is committed, so that it can answer for every proposal.
     """
-    target = leader.progress.get(leader.transfer_target) if leader.transfer_target else None
+    target = leader.progress.get(leader.transfer_target)
     if target is None or leader.transfer_told or target.match_index != node.log.last_index:
         return
     departing = _is_departing(node, leader)

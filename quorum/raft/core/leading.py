@@ -133,10 +133,9 @@ def identify(node: Node, leader: Leader, sender: int, incarnation: str) -> Progr
     A learner is followed as it is heard; it counts once the entry that makes it a voter names it. What was
     retired, or is another member's, is never recorded.
     """
-    peer = leader.progress.get(sender)
-    latest = node.history.latest
-    member = latest.member(sender) if latest is not None else None
-    if peer is None or member is None or latest is None:
+    peer, latest = leader.progress.get(sender), node.history.latest
+    member = latest and (latest.voters.get(sender) or latest.learners.get(sender))
+    if peer is None or latest is None or member is None:
         return None
     if member.incarnation != incarnation and (member.incarnation or latest.names(incarnation)):
         return None
@@ -214,8 +213,10 @@ def advance_commit(node: Node, leader: Leader) -> None:
     if index >= leader.term_start_index:
         node.commit_to(index)
         leader.uncommitted.settle(index)
-    begin_departure(node, leader)
-    maintain(node, leader)
+    latest = node.history.latest
+    if latest is not None and (latest.learners or node.identity.node_id not in latest.voters):
+        begin_departure(node, leader)
+        maintain(node, leader)
 
 
 def majority_match(node: Node, leader: Leader) -> int:
@@ -228,7 +229,8 @@ def majority_match(node: Node, leader: Leader) -> int:
         node.log.durable_index if node_id == own else progress[node_id].match_index
         for node_id in latest.voters
     ]
-    return int(majority_value(matches, len(latest.voters)) or 0)
+    matches.sort()
+    return matches[(len(matches) - 1) // 2]
 
 
 # --- sending
@@ -253,11 +255,14 @@ def replicate(node: Node, leader: Leader) -> None:
             continue
         if peer.flow is Flow.PROBE and not peer.probe_sent:
             _send_append(node, node_id, peer, slices)
-        elif peer.flow is Flow.REPLICATE:
+        elif peer.flow is Flow.REPLICATE and (
+            peer.next_index <= node.log.last_index or peer.commit_sent < node.commit_index
+        ):
             _send_ahead(node, node_id, peer, slices)
     if leader.leaving:
         _tell_leavers(node, leader, slices)
-    hand_over(node, leader)
+    if leader.transfer_target:
+        hand_over(node, leader)
 
 
 def _tell_leavers(node: Node, leader: Leader, slices: Slices) -> None:
@@ -313,5 +318,6 @@ def _send_append(node: Node, node_id: int, peer: Progress, slices: Slices | None
     probe = peer.flow is Flow.PROBE
     node.send(Append(node.term, own, node_id, prev_index, prev_term, node.commit_index, probe, entries))
     peer.commit_sent = node.commit_index
-    peer.sent(prev_index + len(entries), sum(map(size_bytes, entries)), node.now_ms)
+    if entries or probe:
+        peer.sent(prev_index + len(entries), sum(map(size_bytes, entries)), node.now_ms)
     return True

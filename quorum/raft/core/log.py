@@ -53,10 +53,11 @@ class Log:
         self.last_stamp_ms = durable.last_stamp_ms
         self._stored_index = durable.last_index  #: durable in the journal
         self._snapshot_index = 0  #: durable as part of a snapshot
-        self._persist_from = durable.last_index + 1  #: next entry for a Persist
+        self.durable_index = durable.last_index  #: everything up to here is durable, in either
+        self.persist_from = durable.last_index + 1  #: next entry for a Persist
         self._pending: deque[tuple[int, int]] = deque()  #: (seq, last index) of persists under way
         self._entries: list[Entry] = list(durable.tail)  #: memory tail, ends at last_index
-        self._cache_bytes = sum(map(size_bytes, durable.tail))
+        self.cache_bytes = sum(map(size_bytes, durable.tail))
         self._check_view(durable)
         if mark is not None:
             if durable.first_index > mark.snapshot_index + 1:
@@ -77,26 +78,19 @@ class Log:
             raise InvariantError(f"the journal's tail begins at {durable.tail[0].index}, not at {expected}")
 
     @property
-    def durable_index(self) -> int:
-        """Return the index up to which everything is durable, in the journal or in a snapshot."""
-        return max(self._stored_index, self._snapshot_index)
-
-    @property
     def last_term(self) -> int:
         """Return the term at ``last_index``, 0 for an empty log."""
         return self.term_at(self.last_index) or 0
-
-    @property
-    def cache_bytes(self) -> int:
-        """Return the size of the memory tail."""
-        return self._cache_bytes
 
     def term_at(self, index: int) -> int | None:
         """Return the term at ``index``: 0 at index 0 of a log that begins at 1, None where it is not
         known."""
         if index > self.last_index:
             return None
-        term = self._runs.term_at(index)
+        runs = self._runs
+        if runs.starts and index >= runs.starts[-1]:
+            return runs.terms[-1]
+        term = runs.term_at(index)
         return 0 if term is None and index == 0 and self.first_index == 1 else term
 
     def last_at_most(self, index: int, term: int) -> int:
@@ -111,7 +105,7 @@ class Log:
             self._runs.extend(entry.index, entry.term)
             self.last_index = entry.index
             self._entries.append(entry)
-            self._cache_bytes += size_bytes(entry)
+            self.cache_bytes += size_bytes(entry)
         if entries:
             self.last_stamp_ms = max(self.last_stamp_ms, entries[-1].stamp_ms)
 
@@ -119,12 +113,13 @@ class Log:
         """Remove everything from ``index`` on; the journal supersedes it with the entry that takes its
         place."""
         keep = max(0, index - self._cache_first)
-        self._cache_bytes -= sum(map(size_bytes, self._entries[keep:]))
+        self.cache_bytes -= sum(map(size_bytes, self._entries[keep:]))
         del self._entries[keep:]
         self._runs.truncate(index)
         self.last_index = index - 1
         self._stored_index = min(self._stored_index, index - 1)
-        self._persist_from = min(self._persist_from, index)
+        self.durable_index = max(self._stored_index, self._snapshot_index)
+        self.persist_from = min(self.persist_from, index)
         # A persist under way may still make the removed entries durable: what it proves ends before them.
         self._pending = deque((seq, min(last, index - 1)) for seq, last in self._pending)
 
@@ -135,7 +130,7 @@ class Log:
             raise InvariantError(
                 f"entries {first}..{last} are not within {self.first_index}..{self.last_index}"
             )
-        position = first - self._cache_first
+        position = first - (self.last_index - len(self._entries) + 1)
         if position < 0:
             entries = tuple(self._reader.read(first, min(last, self._cache_first - 1), bytes_max))
             if not entries or any(entry.index != first + offset for offset, entry in enumerate(entries)):
@@ -155,25 +150,22 @@ class Log:
 
     def take_unpersisted(self, seq: int) -> tuple[Entry, ...]:
         """Return what the journal has not been given yet, and note that persist ``seq`` holds it."""
-        entries = tuple(self._entries[self._persist_from - self._cache_first :])
-        self._persist_from = self.last_index + 1
+        entries = tuple(self._entries[len(self._entries) - (self.last_index - self.persist_from + 1) :])
+        self.persist_from = self.last_index + 1
         self._pending.append((seq, self.last_index))
         return entries
-
-    @property
-    def has_unpersisted(self) -> bool:
-        """Return whether entries wait for a Persist."""
-        return self._persist_from <= self.last_index
 
     def persisted(self, seq: int) -> None:
         """Note that persist ``seq`` and all before it are durable."""
         while self._pending and self._pending[0][0] <= seq:
             self._stored_index = max(self._stored_index, self._pending.popleft()[1])
+        self.durable_index = max(self._stored_index, self._snapshot_index)
 
     def install(self, snapshot_index: int, snapshot_term: int, stamp_ms: int) -> None:
         """Make the log continue a durable snapshot; what lies beyond it is kept only if the log holds its
         last entry."""
         self._snapshot_index = max(self._snapshot_index, snapshot_index)
+        self.durable_index = max(self._stored_index, self._snapshot_index)
         if self.term_at(snapshot_index) == snapshot_term:
             self.last_stamp_ms = max(self.last_stamp_ms, stamp_ms)
             return
@@ -183,13 +175,13 @@ class Log:
             return
         self._runs = TermRuns([(snapshot_index, snapshot_term)])
         self._entries.clear()
-        self._cache_bytes = 0
+        self.cache_bytes = 0
         self._pending = deque((seq, 0) for seq, _ in self._pending)
         self.first_index = snapshot_index + 1
         self.last_index = snapshot_index
         self.last_stamp_ms = stamp_ms
-        self._stored_index = snapshot_index
-        self._persist_from = snapshot_index + 1
+        self._stored_index = self.durable_index = snapshot_index
+        self.persist_from = snapshot_index + 1
 
     def compact(self, first_index: int) -> None:
         """Forget what the journal no longer holds: entries before ``first_index``, which a snapshot
@@ -207,11 +199,11 @@ class Log:
 
     def trim(self, handed_index: int) -> None:
         """Bound the memory tail: forget its oldest entries that are durable and handed out for applying."""
-        if self._cache_bytes <= self._cache_bytes_max:
+        if self.cache_bytes <= self._cache_bytes_max:
             return
-        droppable = min(handed_index, self._stored_index, self._persist_from - 1) - self._cache_first + 1
+        droppable = min(handed_index, self._stored_index, self.persist_from - 1) - self._cache_first + 1
         goal = self._cache_bytes_max * _TRIM_TO
-        remaining = self._cache_bytes
+        remaining = self.cache_bytes
         count = 0
         while count < droppable and remaining > goal:
             remaining -= size_bytes(self._entries[count])
@@ -223,5 +215,5 @@ class Log:
         return self.last_index - len(self._entries) + 1
 
     def _drop(self, count: int) -> None:
-        self._cache_bytes -= sum(map(size_bytes, self._entries[:count]))
+        self.cache_bytes -= sum(map(size_bytes, self._entries[:count]))
         del self._entries[:count]

@@ -343,7 +343,7 @@ def linked_beyond(node: Node) -> dict[int, str]:
     earlier = {} if before is None else _addresses(before)
     beyond = {key: text for key, text in earlier.items() if latest.member(key) is None}
     leaving = node.role.leaving if isinstance(node.role, Leader) else ()
-    for node_id in (*leaving, node.leader_id):
+    for node_id in (*leaving, node.role.leader_id):
         if node_id and latest.member(node_id) is None:
             beyond.setdefault(node_id, "")
     return beyond

@@ -21,7 +21,6 @@ from quorum.raft.core.messages import (
     SnapshotMark,
     SnapshotRead,
     SnapshotWrite,
-    SoftState,
 )
 from quorum.raft.core.options import Options
 from quorum.raft.core.outbox import Outbox
@@ -86,15 +85,11 @@ class Node:
 
     # --- roles
 
-    @property
-    def leader_id(self) -> int:
-        """Return the leader of this term, 0 if it is unknown."""
-        return self.role.leader_id
-
     def as_leader(self) -> Leader:
         """Return what this node knows as a leader, for what only a leader may be asked."""
         if not isinstance(self.role, Leader):
-            raise NotLeaderError(f"node {self.identity.node_id} is a {self.role.kind.value}", self.leader_id)
+            story = f"node {self.identity.node_id} is a {self.role.kind.value}"
+            raise NotLeaderError(story, self.role.leader_id)
         return self.role
 
     def become_follower(self, term: int, leader_id: int, story: str) -> None:
@@ -220,16 +215,10 @@ class Node:
         # that the hard state has not seen.
         writes = self.receiving.writes if self.outbox.hard_state_is_durable else []
         aborts = self.receiving.aborts
-        if not (reads or releases or writes or aborts):
-            return (), (), (), ()
         work = tuple(reads), tuple(releases), tuple(writes), tuple(aborts)
         for done in (reads, releases, writes, aborts):
             done.clear()
         return work
-
-    def soft_state(self) -> SoftState:
-        """Return what the shell routes by."""
-        return SoftState(self.role.kind, self.term, self.leader_id, self.role.transfer_target, self.halted)
 
     def check_invariants(self) -> None:
         """Check what must hold between any two stimuli."""
@@ -250,4 +239,5 @@ class Node:
             checks.append((tuple(progress) == peers, "one progress per peer"))
         for holds, name in checks:
             if not holds:
-                raise InvariantError(f"{name} does not hold: {self.soft_state()}, commit {self.commit_index}")
+                what = f"{self.role.kind.value} of term {self.term}, commit {self.commit_index}"
+                raise InvariantError(f"{name} does not hold: {what}")

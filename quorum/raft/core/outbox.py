@@ -25,10 +25,8 @@ class Outbox:
         """Return whether term and vote as they are now would survive a crash."""
         return not self.hard_dirty and self.persisted_seq >= self.hard_seq
 
-    def take_persist(self, term: int, voted_for: int, log: Log) -> Persist | None:
-        """Return the next group for the journal, if anything changed."""
-        if not self.hard_dirty and not log.has_unpersisted:
-            return None
+    def take_persist(self, term: int, voted_for: int, log: Log) -> Persist:
+        """Return the next group for the journal; something changed."""
         seq = self.next_seq
         self.next_seq += 1
         hard_state = None

@@ -110,6 +110,8 @@ class Raft:
         #: whether the last stimulus was a follower's mere look at the clock: ``ready()`` has nothing new
         self.rests = False
         self._reported_soft_state: SoftState | None = None
+        #: what `linked_members` was made from when that was last looked at
+        self._looked_at: tuple[object, ...] = ()
         self._reported_configuration: Configuration | None = None
         self._reported_beyond: dict[int, str] = {}  #: linked besides its members
 
@@ -125,7 +127,10 @@ class Raft:
         node = self._node
         follows = isinstance(node.role, Follower)
         self.rests = follows and type(stimulus) is Tick and now_ms < node.timer.campaign_ms
-        self._advance_clock(now_ms)
+        paused_ms = now_ms - node.now_ms
+        node.now_ms = max(node.now_ms, now_ms)
+        if paused_ms > node.options.heartbeat_interval_ms:
+            self._forgive_pause()
         match stimulus:
             case Tick(wall_ms, undurable_ms):
                 node.wall_ms = wall_ms
@@ -173,16 +178,13 @@ class Raft:
             case SnapshotFailed():
                 receiving.handle_failed(node, stimulus)
 
-    def _advance_clock(self, now_ms: float) -> None:
+    def _forgive_pause(self) -> None:
+        """This process stood still: what the others sent meanwhile is read before their silence is judged."""
         node = self._node
-        paused_ms = now_ms - node.now_ms
-        node.now_ms = max(node.now_ms, now_ms)
-        if paused_ms > node.options.heartbeat_interval_ms:
-            # This process stood still: what the others sent meanwhile is read before their silence is judged.
-            if isinstance(node.role, Leader):
-                leading.forgive_pause(node, node.role)
-            else:
-                node.timer.forgive_pause(node.now_ms)
+        if isinstance(node.role, Leader):
+            leading.forgive_pause(node, node.role)
+        else:
+            node.timer.forgive_pause(node.now_ms)
 
     def _tick(self, undurable_ms: float) -> None:
         node, role = self._node, self._node.role
@@ -276,9 +278,10 @@ class Raft:
             return
         if message.term > node.term and node.halted:
             return
-        if message.term == node.term and node.leader_id not in (0, message.sender):
-            raise InvariantError(f"nodes {node.leader_id} and {message.sender} both lead term {message.term}")
-        if message.term > node.term or node.leader_id == 0:
+        known_id = node.role.leader_id
+        if message.term == node.term and known_id not in (0, message.sender):
+            raise InvariantError(f"nodes {known_id} and {message.sender} both lead term {message.term}")
+        if message.term > node.term or known_id == 0:
             node.become_follower(
                 message.term, message.sender, f"node {message.sender} leads term {message.term}"
             )
@@ -382,30 +385,37 @@ class Raft:
     def ready(self) -> Ready | None:
         """Hand out everything that has to be done now, or None. See `Ready` for the order contract."""
         node = self._node
-        if isinstance(node.role, Leader):
-            leading.replicate(node, node.role)
-        elif isinstance(node.role, Follower):
-            following.acknowledge(node, node.role)
-        persist = node.outbox.take_persist(node.term, node.voted_for, node.log)
-        messages = node.outbox.take_messages()
-        committed = node.take_committed()
-        soft_state = self._changed_soft_state()
-        configuration = self._changed_configuration()
-        snapshot_work = node.take_snapshot_work()
-        if not (persist or messages or committed or soft_state or configuration or any(snapshot_work)):
-            return None
-        return Ready(persist, messages, committed, soft_state, configuration, *snapshot_work)
+        outbox, role = node.outbox, node.role
+        if isinstance(role, Leader):
+            leading.replicate(node, role)
+        elif isinstance(role, Follower):
+            following.acknowledge(node, role)
+        persist = None
+        if outbox.hard_dirty or node.log.persist_from <= node.log.last_index:
+            persist = outbox.take_persist(node.term, node.voted_for, node.log)
+        messages = outbox.take_messages() if outbox.messages else ()
+        committed = node.take_committed() if node.handed_index < node.commit_index else ()
+        soft_state, role = None, node.role
+        known = (role.kind, node.term, role.leader_id, role.transfer_target, node.halted)
+        if known != self._reported_soft_state:
+            soft_state = self._reported_soft_state = SoftState(*known)
+        configuration, history = None, node.history
+        settled = node.commit_index >= history.latest_index
+        leaving = len(role.leaving) if isinstance(role, Leader) else 0
+        looked_at = (history.latest, settled, role, role.leader_id, leaving)
+        if looked_at != self._looked_at:
+            self._looked_at, configuration = looked_at, self._changed_configuration()
+        sending, receiving = node.sending, node.receiving
+        if sending.reads or sending.releases or receiving.writes or receiving.aborts:
+            work = Ready(persist, messages, committed, soft_state, configuration, *node.take_snapshot_work())
+            return work if any(work) else None
+        if persist or messages or committed or soft_state or configuration:
+            return Ready(persist, messages, committed, soft_state, configuration, (), (), (), ())
+        return None
 
     def hand_back(self, applied_index: int) -> None:
         """Take back what the last ``ready()`` handed out for applying beyond an index: it comes again."""
         self._node.handed_index = applied_index
-
-    def _changed_soft_state(self) -> SoftState | None:
-        soft_state = self._node.soft_state()
-        if soft_state == self._reported_soft_state:
-            return None
-        self._reported_soft_state = soft_state
-        return soft_state
 
     def _changed_configuration(self) -> Configuration | None:
         configuration = self._node.history.latest

@@ -140,7 +140,7 @@ def handle_failed(node: Node, failed: SnapshotFailed) -> None:
 
 
 def _leads_still(node: Node, incoming: Incoming) -> bool:
-    return node.term == incoming.term and node.leader_id == incoming.sender
+    return node.term == incoming.term and node.role.leader_id == incoming.sender
 
 
 def _reply(

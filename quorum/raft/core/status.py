@@ -63,7 +63,7 @@ def describe(node: Node) -> Status:
         node_id=own.node_id,
         role=node.role.kind,
         term=node.term,
-        leader_id=node.leader_id,
+        leader_id=node.role.leader_id,
         first_index=node.log.first_index,
         last_index=node.log.last_index,
         durable_index=node.log.durable_index,

@@ -39,14 +39,10 @@ from quorum.raft.core.messages import (
 )
 from quorum.raft.core.raft import Raft
 from quorum.raft.core.status import Status
-from quorum.raft.engine.contracts import (
-    Application,
-    MemberTransport,
-    ShellMessage,
-    SnapshotExchange,
-)
+from quorum.raft.engine.contracts import Application, MemberTransport, ShellMessage, SnapshotExchange
 from quorum.raft.engine.member_links import MemberLinks
 from quorum.raft.engine.ticker import Ticker
+from quorum.raft.engine.turn_state import TurnState
 from quorum.raft.engine.undurable import Undurable
 from quorum.raft.journal.format import OriginIncarnation, Record
 from quorum.raft.journal.writer import JournalWriter
@@ -111,8 +107,7 @@ class Engine:
         #: {index: [(term, callback)]} of entries whose fate somebody waits for
         self._waiting: dict[int, list[tuple[int, Callable[[bool], None]]]] = {}
         self._undurable = Undurable()
-        #: whether there may be something to carry out, and whether the loop was asked to call for it
-        self._pump_wanted = self._pump_asked = False
+        self._turn = TurnState()
         self._ticker = Ticker(runtime, heartbeat_interval_ms)
         self.failure: BaseException | None = None
         self._stopped = False
@@ -191,7 +186,11 @@ class Engine:
 
     def send(self, message: ShellMessage) -> None:
         """Send a message that is not the core's, best effort."""
-        self._transmit(message.receiver, message)
+        node = self._links.connected.get(message.receiver)
+        if node is not None:
+            self._turn.sent = True
+            self._transport.send(node, message)
+            self._schedule_pump()
 
     def make_incarnation_durable(self, incarnation: int, then: Callable[[], None]) -> None:
         """Write an origin incarnation to the journal and call back after the fsync that covers it."""
@@ -233,6 +232,7 @@ class Engine:
         """Take a message from a member as its connection proved it (called by the transport)."""
         if self._stopped:
             return
+        self._turn.collecting = True
         if not isinstance(message, ShellMessage):
             self.step(Receive(message, node.incarnation))
         elif message.term == self.term and (not self.leads or speaks_for_member(self.configuration, node)):
@@ -246,6 +246,16 @@ class Engine:
 
         return callback
 
+    def collected(self, what: str, call: Callable[[], None]) -> Callable[[], None]:
+        """Return a guarded callback after which what it asked for is carried out in the same turn."""
+
+        def callback() -> None:
+            self._turn.collecting = True
+            self._guard(what, call)
+            self._pump()
+
+        return callback
+
     def _guard(self, what: str, call: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         try:
             call(*arguments)
@@ -254,47 +264,49 @@ class Engine:
 
     # --- carrying out -----------------------------------------------------------------------------
 
-    def pump_now(self) -> None:
-        """Carry out now what this turn asked for; for a caller that has collected the turn itself."""
-        if self._pump_wanted:
-            self._pump()
-        else:
-            self._transport.flush()
-
     def chunk_received(self) -> None:
         """A peer's chunk of messages is taken: answer it as one, and at once if it lets something be applied.
 
         A leader waits for the end of the loop's turn otherwise: what several peers forward becomes one group.
         """
-        if not self.leads or self._core.has_committed:
-            self.pump_now()
+        if self.soft_state.role is not Role.LEADER or self._core.has_committed:
+            self._pump()
+        else:
+            self._turn.collecting = False
+            if self._turn.wanted:
+                self._schedule_pump()
 
     def _schedule_pump(self) -> None:
-        self._pump_wanted = True
-        if not self._pump_asked:
-            # One call at a time: with more of them, a long log would be applied more and more often per turn.
-            self._pump_asked = True
-            self._runtime.call_soon(self._pump, True)
+        self._turn.wanted = True
+        if not (self._turn.due or self._turn.collecting):
+            self._turn.due = True
+            self._runtime.call_soon(self._pump_later)
 
-    def _pump(self, asked: bool = False) -> None:
-        if asked:
-            self._pump_asked = False
+    def _pump_later(self) -> None:
+        self._turn.due = False
+        self._pump()
+
+    def _pump(self) -> None:
+        self._turn.collecting = True
         # Twice at most: what becomes durable within the first pass is acknowledged by the second.
         for _ in range(2):
-            if not self._pump_wanted or self._stopped:
-                return
-            self._pump_wanted = False
-            if self._pump_once():
-                # A long log is applied in many turns: ticks and what peers say come in between.
-                self._schedule_pump()
-                return
+            if self._turn.wanted and not self._stopped:
+                self._turn.wanted = False
+                if self._pump_once():
+                    # A long log is applied in many turns: ticks and what peers say come in between.
+                    self._turn.wanted = True
+                    break
+        self._turn.collecting = False
+        if self._turn.wanted and not self._stopped:
+            self._schedule_pump()
 
     def _pump_once(self) -> bool:
         """Carry out what there is; True if the turn is over before all of it is applied."""
         applied = unfinished = False
-        begun_ms = self._runtime.monotonic_ms()
+        begun_ms = 0.0
         try:
             while not (self._stopped or unfinished) and (ready := self._core.ready()) is not None:
+                begun_ms = begun_ms or self._runtime.monotonic_ms()
                 unfinished = self._carry_out(ready, begun_ms)
                 if not ready.committed:
                     break
@@ -302,8 +314,12 @@ class Engine:
             if applied:
                 self._application.turn_ended()
             # In this order: what was sent is on its way during the fsync.
-            self._transport.flush()
-            self._journal.flush_turn()
+            if self._turn.sent:
+                self._turn.sent = False
+                self._transport.flush()
+            if self._turn.submitted:
+                self._turn.submitted = False
+                self._journal.flush_turn()
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"after applied index {self.applied_index}"))
         return unfinished
@@ -317,11 +333,16 @@ class Engine:
             records: tuple[Record, ...] = entries if hard_state is None else (hard_state, *entries)
             self._undurable.handed_over(seq, now_ms)
             self._journal.submit(records, partial(self._on_durable, seq))
+            self._turn.submitted = True
         for message in ready.messages:
-            self._transmit(message.receiver, message)
-        if ready.persist is not None:
+            node = self._links.connected.get(message.receiver)
+            if node is not None:
+                self._turn.sent = True
+                self._transport.send(node, message)
+        if ready.persist is not None and self._turn.sent:
             # New entries go out before anything is applied; a mere advance of the commit index waits for the
             # replies of this turn.
+            self._turn.sent = False
             self._transport.flush()
         if ready.soft_state is not None:
             self._take_soft_state(ready.soft_state)
@@ -351,11 +372,6 @@ class Engine:
         """An fsync covers this persist: what waited for it may leave in this very turn."""
         self._undurable.became_durable(seq)
         self.step(Persisted(seq))
-
-    def _transmit(self, receiver: int, message: Message | ShellMessage) -> None:
-        node = self._links.connected.get(receiver)
-        if node is not None:
-            self._transport.send(node, message)
 
     def _take_soft_state(self, soft_state: SoftState) -> None:
         self.soft_state = soft_state

@@ -243,7 +243,9 @@ class Journal:
     def _roll(self, records: Sequence[Record]) -> EncodedGroup | None:
         """Begin a new segment if the group does not fit into the newest; return its header."""
         place = self._place
-        wanted = sum(size_bytes(record) if isinstance(record, Entry) else 64 for record in records)
+        wanted = 0
+        for record in records:
+            wanted += size_bytes(record) if isinstance(record, Entry) else 64
         if place.offset + wanted <= self._options.segment_bytes_max or self._is_fresh():
             return None
         first = Place(place.sequence + 1, 0, place.group, place.previous_crc)
@@ -261,7 +263,8 @@ class Journal:
     def write(self, group: StagedGroup) -> None:
         """Write a staged group and wait until it is durable; in any thread, one group after the other."""
         try:
-            self._prepare_segment(group)
+            if group.header is not None:
+                self._prepare_segment(group.path, group.header)
         except OSError as error:
             raise refused(group.path, "writing", error) from error
         file = self._file
@@ -287,14 +290,14 @@ class Journal:
             if error.errno not in FULL_DISK_ERRNOS:
                 raise failed(self._directory, "noting the durable end", error) from error
 
-    def _prepare_segment(self, group: StagedGroup) -> None:
+    def _prepare_segment(self, path: str, header: EncodedGroup) -> None:
         """Make the segment of a group the one that is open for writing."""
         old = self._file
         assert old is not None
-        if group.header is None or old.path == group.path:
+        if old.path == path:
             return
-        self._file = _create_segment(self._disk, self._directory, group.path, group.header)
-        self._file_bytes = group.header.after.offset
+        self._file = _create_segment(self._disk, self._directory, path, header)
+        self._file_bytes = header.after.offset
         old.close()
 
     def _buffers(self, group: StagedGroup) -> list[bytes]:

@@ -174,7 +174,9 @@ class JournalWriter:
         """
         if self._failed:
             return
-        size = sum(size_bytes(record) if isinstance(record, Entry) else _RECORD_BYTES for record in records)
+        size = 0
+        for record in records:
+            size += size_bytes(record) if isinstance(record, Entry) else _RECORD_BYTES
         if self._queue and self._queued_bytes + size > QUEUE_BYTES_MAX:
             raise NodeStoppedError(
                 f"{self._queued_bytes} bytes wait for the journal, {QUEUE_BYTES_MAX} is the most"
@@ -252,14 +254,16 @@ class JournalWriter:
             # The turn's end has done it already.
             return
         self._flush_asked = False
-        if not (self._writing or self._full or self._failed or self.idle):
+        if (self._queue or self._taken) and not (self._writing or self._full or self._failed):
             self._begin(inline=False)
 
     def _begin(self, *, inline: bool) -> None:
         """Write the staged group, or stage the next one and write that."""
         if self._staged is None:
             self._take()
-            records = [record for submission in self._taken for record in submission.records]
+            records: list[Record] = []
+            for submission in self._taken:
+                records += submission.records
             if not records:
                 self._acknowledge()
                 return
@@ -282,7 +286,7 @@ class JournalWriter:
         recent = self._recent_ms
         if len(recent) < INLINE_PROBES or max(recent) >= INLINE_WRITE_MS_WORST:
             return False
-        if sum(duration_ms < INLINE_WRITE_MS_MAX for duration_ms in recent) <= INLINE_PROBES // 2:
+        if sorted(recent)[INLINE_PROBES // 2] >= INLINE_WRITE_MS_MAX:
             return False
         return self._rest_until_ms <= self._runtime.monotonic_ms()
 
@@ -333,7 +337,8 @@ class JournalWriter:
     def _acknowledge(self) -> None:
         """Tell the submitters of the group that is done, in order, and see to the next one."""
         taken, self._taken = self._taken, []
-        self._queued_bytes -= sum(submission.size for submission in taken)
+        for submission in taken:
+            self._queued_bytes -= submission.size
         if self._queue:
             self._ask_flush()
         for submission in taken:

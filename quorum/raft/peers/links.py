@@ -58,29 +58,26 @@ class LinkContext(NamedTuple):
     runtime: Runtime
     codec: Codec
     options: TransportOptions
+    #: links on which something waits for the end of this turn
+    due: list[OutboundLink]
 
 
 class SendQueue:
     """Frames that wait for one connection, in order within their lane; the urgent lane leaves first."""
 
-    __slots__ = ("_bulk", "_urgent", "size_bytes")
+    __slots__ = ("bulk", "size_bytes", "urgent")
 
     def __init__(self) -> None:
         #: [(parts of the frame, bytes)]
-        self._urgent: deque[tuple[tuple[bytes, ...], int]] = deque()
-        self._bulk: deque[tuple[tuple[bytes, ...], int]] = deque()
+        self.urgent: deque[tuple[tuple[bytes, ...], int]] = deque()
+        self.bulk: deque[tuple[tuple[bytes, ...], int]] = deque()
         self.size_bytes = 0
-
-    def put(self, frame: tuple[bytes, ...], frame_bytes: int, *, bulk: bool) -> None:
-        """Append a frame to its lane."""
-        (self._bulk if bulk else self._urgent).append((frame, frame_bytes))
-        self.size_bytes += frame_bytes
 
     def take(self, bytes_max: int) -> list[bytes]:
         """Remove frames until they reach `bytes_max`, at least one; return their parts in sending order."""
         taken: list[bytes] = []
         taken_bytes = 0
-        while taken_bytes < bytes_max and (lane := self._urgent or self._bulk):
+        while taken_bytes < bytes_max and (lane := self.urgent or self.bulk):
             frame, frame_bytes = lane.popleft()
             taken += frame
             taken_bytes += frame_bytes
@@ -167,8 +164,11 @@ class PeerLink(asyncio.BufferedProtocol):
         try:
             if self._hello is not None:
                 self._shake(self._hello)
-            if self.is_open and self._end:
-                self._take()
+            if self._end and self.identity is not None and not self._closed:
+                try:
+                    self._take()
+                finally:
+                    self._context.owner.link_chunk()
         except HelloRefusedError as error:
             self._refuse(error)
         except ProtocolError as error:
@@ -264,9 +264,13 @@ class OutboundLink(PeerLink):
         self._paused = False
 
     def send(self, frame: tuple[bytes, ...], frame_bytes: int, *, bulk: bool) -> None:
-        """Queue a frame; it leaves at the end of this turn or when the socket takes more."""
-        self.queue.put(frame, frame_bytes, bulk=bulk)
-        self._request_flush()
+        """Queue a frame; it leaves with `flush` or when the socket takes more."""
+        queue = self.queue
+        (queue.bulk if bulk else queue.urgent).append((frame, frame_bytes))
+        queue.size_bytes += frame_bytes
+        if not self._flush_due and not self._paused:
+            self._flush_due = True
+            self._context.due.append(self)
 
     def finish(self) -> asyncio.Future[None]:
         """Hand an open link's queue to the socket and close; the future waits for the connection's end."""
@@ -298,26 +302,17 @@ class OutboundLink(PeerLink):
         """The socket takes more (called by the event loop)."""
         self._paused = False
         if not self._closed:
-            self._flush()
+            self.flush()
 
     def flush(self) -> None:
-        """Hand what is queued to the socket now, if that is due at the end of this turn."""
-        if self._flush_due:
-            self._flush()
-
-    def _request_flush(self) -> None:
-        if not self._flush_due and not self._paused:
-            self._flush_due = True
-            self._context.runtime.call_soon(self._flush)
-
-    def _flush(self) -> None:
+        """Hand what is queued to the socket: as much as leaves at once, the next piece in a later turn."""
         self._flush_due = False
-        self._context.codec.end_turn()
-        if self._closed or self._paused or not self.queue.size_bytes:
+        if self._closed or self._paused or not self.queue.size_bytes or self._transport is None:
             return
-        self._write(*self.queue.take(self._context.options.write_bytes_max))
-        if self.queue.size_bytes:
-            self._request_flush()
+        self._transport.writelines(self.queue.take(self._context.options.write_bytes_max))
+        if self.queue.size_bytes and not self._paused:
+            self._flush_due = True
+            self._context.runtime.call_soon(self.flush)
 
     def _opened(self) -> None:
         """Nothing is received on this link any more; the small buffer stays."""
@@ -355,16 +350,17 @@ class InboundLink(PeerLink):
             owner.link_message(self, message)
             if self._closed:
                 return
-        self._make_room(missing_from)
-        owner.link_chunk()
+        if self._start == self._end and len(self._buffer) <= RECEIVE_BUFFER_KEPT_BYTES_MAX:
+            self._start = self._end = 0
+        else:
+            self._make_room(missing_from)
 
     def _make_room(self, frame_bytes: int) -> None:
         """See to it that the frame that began at `_start` fits the buffer from there on."""
         size = len(self._buffer)
         if self._start == self._end:
             self._start = self._end = 0
-            if size > RECEIVE_BUFFER_KEPT_BYTES_MAX:
-                self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+            self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         elif frame_bytes > size:
             self._move_to(frame_bytes)
         elif self._start + frame_bytes > size or self._end == size:

@@ -96,7 +96,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._node_id = identity().node_id
         self._dial_addresses = dict(members)
         self._peers: dict[int, Peer] = {}
-        self._context = LinkContext(self, runtime, codec, self._options)
+        self._context = LinkContext(self, runtime, codec, self._options, [])
         #: {accepted connections whose hello is not done: None}, oldest first
         self._handshakes: dict[InboundLink, None] = {}
         self.refusals = PeerRefusals(runtime, self._options.log_interval_ms)
@@ -203,13 +203,13 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         if peer is not None:
             self._drop_peer(peer)
 
-    def send(self, node: Node, message: PeerMessage) -> bool:
-        """Queue a message for a member; it leaves at the end of this turn of the loop.
+    def send(self, node: PeerNode, message: PeerMessage) -> bool:
+        """Queue a message for a member; it leaves with `flush`.
 
         Returns:
             Whether there is a connection to put it on. It may still be lost.
         """
-        node_id = int(node.id)
+        node_id = node.node_id
         if message.sender != self._node_id or message.receiver != node_id or node_id == self._node_id:
             route = f"from {message.sender} to {message.receiver}"
             raise ValueError(f"node {self._node_id} cannot send a message {route} to node {node_id}")
@@ -227,7 +227,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             # In a later turn: the caller must not hear of a disconnection while it sends.
             self._runtime.call_soon(link.close, reason)
             return False
-        link.send(frame, frame_bytes, bulk=self._codec.is_bulk(message))
+        link.send(frame, frame_bytes, bulk=type(message) in self._codec.bulk_types)
         self.counters.messages_sent += 1
         self.counters.bytes_sent += frame_bytes
         return True
@@ -237,10 +237,14 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._on_chunk = callback
 
     def flush(self) -> None:
-        """Hand everything that was sent in this turn to the sockets, without waiting for the turn's end."""
-        for peer in self._peers.values():
-            if peer.outbound is not None:
-                peer.outbound.flush()
+        """Hand everything that was sent in this turn to the sockets."""
+        due = self._context.due
+        if due:
+            links = due.copy()
+            due.clear()
+            for link in links:
+                link.flush()
+            self._codec.end_turn()
 
     # --- dialling -----------------------------------------------------------------------------------------
 
@@ -397,9 +401,10 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             claim = f"{type(message).__name__} says from {message.sender} to {message.receiver}"
             raise ProtocolError(f"{claim} on a link from {sender} to {self._node_id}")
         peer = self._peers.get(sender)
-        if peer is not None and peer.inbound is link:
+        # The contract's own method would only ask the same.
+        if peer is not None and peer.inbound is link and self._onMessageReceivedCallback is not None:
             self.counters.messages_received += 1
-            self._onMessageReceived(peer.inbound_node, message)
+            self._onMessageReceivedCallback(peer.inbound_node, message)
 
     def link_chunk(self) -> None:
         """All messages of a received chunk were handed on (called by links)."""

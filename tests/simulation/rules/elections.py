@@ -142,7 +142,7 @@ RULES: Final = (
         (
             Edit(
                 f"{_ELECTIONS}:handle_vote",
-                "and (node.leader_id == 0 or node.voted_for == vote.sender)",
+                "and (node.role.leader_id == 0 or node.voted_for == vote.sender)",
                 "",
             ),
         ),

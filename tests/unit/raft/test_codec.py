@@ -197,11 +197,11 @@ def test_an_integer_in_a_float_field_travels_as_a_float(codec: Codec) -> None:
         (1, "1", "Heartbeat.term is '1'"),
         (1, 1.0, "Heartbeat.term is 1.0"),
         (4, None, "Heartbeat.commit_index is None"),
-        (5, 7, "Heartbeat.sent_ms is 7"),
+        (5, "7", "Heartbeat.sent_ms is '7'"),
         (5, float("nan"), "Heartbeat.sent_ms is nan"),
         (5, float("inf"), "Heartbeat.sent_ms is inf"),
-        (0, 99, "tag 99"),
-        (0, "3", "tag '3'"),
+        (0, 99, r"x98c' is no list with a known message tag"),
+        (0, "3", r"is no list with a known message tag"),
     ],
 )
 def test_a_wrong_value_is_named(codec: Codec, place: int, value: object, named: str) -> None:
@@ -215,10 +215,11 @@ def test_a_wrong_value_is_named(codec: Codec, place: int, value: object, named: 
 @pytest.mark.parametrize(
     ("entry", "named"),
     [
-        ([7, 3, 99, 5, b""], r"Append\.entries\[1\]\.kind is 99, not one of 0, 1, 2"),
+        ([7, 3, 99, 5, b""], r"Append\.entries\[1\]\.kind is 99"),
+        ([7, 3, 0, -5, b""], r"Append\.entries\[1\]\.stamp_ms is -5: Expected `int` >= 0"),
         ([7, 3, True, 5, b""], r"Append\.entries\[1\]\.kind is True"),
-        ([7, 3, 0, 5, "text"], r"Append\.entries\[1\]\.payload is 'text', not bytes"),
-        ([7, 3, 0, 5], r"Append\.entries\[1\] is \(7, 3, 0, 5\), not a list of the 5 fields of Entry"),
+        ([7, 3, 0, 5, "text"], r"Append\.entries\[1\]\.payload is 'text': Expected `bytes`, got `str`"),
+        ([7, 3, 0, 5], r"Append\.entries\[1\] is \(7, 3, 0, 5\): Expected `array` of length 5"),
         (None, r"Append\.entries\[1\] is None"),
     ],
 )
@@ -288,7 +289,7 @@ def test_frames_beyond_the_limit_are_neither_packed_nor_announced() -> None:
 
 
 def test_messages_with_payloads_are_bulk(codec: Codec) -> None:
-    bulk = {message_type.__name__ for message_type in TYPES.values() if codec.is_bulk(some(message_type))}
+    bulk = {message_type.__name__ for message_type in TYPES.values() if message_type in codec.bulk_types}
     assert bulk == {"Append", "SnapshotChunk", "Extra"}
 
 

@@ -71,7 +71,7 @@ def test_the_log_behaves_like_a_list(seed: int) -> None:
             model.durable = min(model.durable, index - 1)
             model.under_way = [(number, min(last, index - 1)) for number, last in model.under_way]
             term += 1
-        elif action == 3 and log.has_unpersisted:
+        elif action == 3 and log.persist_from <= log.last_index:
             seq += 1
             entries = log.take_unpersisted(seq)
             assert list(entries) == model.entries[entries[0].index - 1 :]
