@@ -349,8 +349,7 @@ class Engine:
         over = False
         for entry in ready.committed:
             self._apply(entry)
-            if self._runtime.monotonic_ms() > now_ms + TURN_MS_MAX:
-                over = True
+            if over := self._runtime.monotonic_ms() > now_ms + TURN_MS_MAX:
                 self._core.hand_back(entry.index)
                 break
         if ready.snapshot_reads or ready.snapshot_releases or ready.snapshot_writes or ready.snapshot_aborts:
@@ -497,8 +496,4 @@ class Engine:
 
 
 def _story(error: BaseException, where: str) -> BaseException:
-    if isinstance(error, QuorateError):
-        return error
-    return NodeStoppedError(
-        f"{where}: {type(error).__name__}: {error}", "the other members go on; report this with the log"
-    )
+    return error if isinstance(error, QuorateError) else NodeStoppedError.during(where, error)
