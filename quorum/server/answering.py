@@ -98,7 +98,7 @@ class Pipeline:
         self.ends_long = False
         #: how many more requests may be under way; each "auth" in an access list counts as one
         self.room = host.options.outstanding_requests_max
-        #: requests of this chunk that were answered at once, and the last of them: (xid, operation)
+        #: answers from the state that are not counted yet, and the last of them: (xid, operation)
         self._answered = 0
         self._last = (0, 0)
 
@@ -131,8 +131,8 @@ class Pipeline:
             self._answered += 1
             self._last = (xid, op)
 
-    def end_chunk(self, requests: int) -> None:
-        """Count so many requests as read, and those of them that were answered at once."""
+    def count(self, requests: int) -> None:
+        """Count so many requests as read, and the answers since the last time."""
         self._connection.count(requests)
         if self._answered:
             self._connection.last_request = (*self._last, self._host.replica.machine.zxid)
@@ -307,9 +307,11 @@ class Pipeline:
             connection.outstanding -= 1
             self.room += 1
             self.ahead -= units
-            host.counters.answered(1, 0.0)
             self._answer(xid, op, body)
-            connection.last_request = (xid, op, host.replica.machine.zxid)
+            self._answered += 1
+            self._last = (xid, op)
+        if self._answered:
+            self.count(0)
         if (
             self._stream.stalled
             and connection not in host.turn.held

@@ -139,7 +139,7 @@ class Requests:
                 break
         if xids:
             pipeline.submit(xids, commands, units)
-        pipeline.end_chunk(requests)
+        pipeline.count(requests)
         if position and not connection.read_only:
             self._host.replica.sessions.touch(connection.session_id)
         if connection.phase is OPEN:
