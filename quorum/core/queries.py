@@ -12,7 +12,7 @@ from __future__ import annotations
 from quorum.core.acl import Acl, redact
 from quorum.core.codes import BAD_ARGUMENTS, NO_AUTH, NO_NODE, PERM_ADMIN, PERM_READ, PERM_WRITE
 from quorum.core.machine import StateMachine
-from quorum.core.records import ACL_MASK, acl_field_of, data_of
+from quorum.core.records import ACL_MASK, STAT_BYTES, acl_field_of, data_of
 from quorum.core.tree import Directory, Node, record_of, stat_of
 
 
@@ -21,7 +21,7 @@ def _readable(machine: StateMachine, path: str, identities: object) -> Node | in
     node = tree.get(path)
     if node is None:
         return NO_NODE
-    number = acl_field_of(record_of(node)) & ACL_MASK
+    number = acl_field_of(node if isinstance(node, bytes) else node.record) & ACL_MASK
     if number and not tree.acls.permits(number, PERM_READ, identities):
         return NO_AUTH
     return node
@@ -48,9 +48,9 @@ def get_data(machine: StateMachine, path: str, identities: object = None) -> tup
         The answer, or NO_NODE or NO_AUTH.
     """
     node = _readable(machine, path, identities)
-    if isinstance(node, int):
-        return node
-    return data_of(record_of(node)), stat_of(node)
+    if isinstance(node, bytes):
+        return data_of(node), node[:STAT_BYTES]
+    return node if isinstance(node, int) else (data_of(node.record), node.stat())
 
 
 def exists(machine: StateMachine, path: str, identities: object = None) -> bytes | int:

@@ -109,9 +109,11 @@ class Tree:
         """Return the node at a path, or None. The empty path is the root, as in ZooKeeper."""
         if path == "/":
             return self.root
-        *segments, name = path.split("/")
+        node: Node | None = self.top
         try:
-            return descend(self.top, segments).children[name]
+            for segment in path.split("/"):
+                node = node.children[segment]  # type: ignore[union-attr]  # a leaf raises
+            return node
         except (KeyError, AttributeError):
             return None
 

@@ -134,8 +134,10 @@ class Writes:
         tree = self.tree
         names = path.split("/")
         name = names.pop()
+        parent = tree.top
         try:
-            parent = descend(tree.top, names)
+            for segment in names:
+                parent = parent.children[segment]  # type: ignore[assignment]  # a leaf raises
             node = parent.children[name]
         except (KeyError, AttributeError):
             if path != "/":

@@ -96,18 +96,18 @@ class Pipeline:
         self.ahead = 0
         #: whether the last of `_pending` takes long; then nothing is read, and so no run comes after it
         self.ends_long = False
-        #: entries "auth" of the access lists in the runs of `_pending`
-        self._auth_entries = 0
+        #: how many more requests may be under way; each "auth" in an access list counts as one
+        self.room = host.options.outstanding_requests_max
+        #: answers from the state that are not counted yet, and the last of them: (xid, operation)
+        self._answered = 0
+        self._last = (0, 0)
 
     def forget(self) -> None:
         """Nothing that is awaited can be answered."""
         self._pending.clear()
-        self._connection.outstanding = self.ahead = self._auth_entries = 0
+        self._connection.outstanding = self.ahead = 0
+        self.room = self._host.options.outstanding_requests_max
         self.ends_long = False
-
-    def room(self) -> int:
-        """Return how many more requests may be under way; each "auth" in an access list counts as one."""
-        return self._host.options.outstanding_requests_max - self._connection.outstanding - self._auth_entries
 
     def has_unanswered(self) -> bool:
         """Tell whether there are requests that wait for no run."""
@@ -120,20 +120,29 @@ class Pipeline:
         units = 1 if weigh is None else weigh(self._host.replica, self._connection, body)
         self.ends_long = units >= LONG_UNITS_MIN
         if self._pending or self.ends_long:
-            self._connection.count(1)
             self._pending.append((xid, op, body, units))
             self._connection.outstanding += 1
+            self.room -= 1
             self.ahead += units
             if len(self._pending) == 1:
                 self._wait_for_turn()
         else:
-            self.answer_now(xid, op, body)
-            self._connection.last_request = (xid, op, self._host.replica.machine.zxid)
+            self._answer(xid, op, body)
+            self._answered += 1
+            self._last = (xid, op)
 
-    def answer_now(self, xid: int, op: int, body: Any) -> None:
-        """Answer a request that waits for nothing."""
+    def count(self, requests: int) -> None:
+        """Count so many requests as read, and the answers since the last time."""
+        self._connection.count(requests)
+        if self._answered:
+            self._connection.last_request = (*self._last, self._host.replica.machine.zxid)
+            self._host.counters.answered(self._answered, 0.0)
+            self._answered = 0
+
+    def answer_ping(self, xid: int) -> None:
+        """Answer a ping before what came earlier."""
         self._connection.count(1)
-        self._answer(xid, op, body)
+        self._answer(xid, _PING, None)
         self._host.counters.answered(1, 0.0)
 
     def submit(
@@ -142,7 +151,6 @@ class Pipeline:
         """Hand a run to the log; it takes so many units of `room`."""
         count = len(xids)
         connection = self._connection
-        connection.count(count)
         if self._host.replica.submit(
             connection, connection.session_id, connection.nonce, connection.identities, commands
         ):
@@ -150,7 +158,7 @@ class Pipeline:
                 Run(xids, commands[-1][0], connection.last_read_ms, units - count, sync_path)
             )
             connection.outstanding += count
-            self._auth_entries += units - count
+            self.room -= units
         elif connection.phase is not Phase.FINISHED:
             problem = "no entry of the log can hold them"
             connection.malformed(WireError("requests", f"{count} writes", problem))
@@ -250,7 +258,7 @@ class Pipeline:
                 out.append(encode_outcome(xid, zxid, value))
         count = len(run.xids)
         connection.outstanding -= count
-        self._auth_entries -= run.auth_entries
+        self.room += count + run.auth_entries
         latency_ms = host.turn.ms() - run.started_ms
         host.counters.answered(count, latency_ms)
         host.counters.commits.add(latency_ms, count)
@@ -297,14 +305,17 @@ class Pipeline:
                 self.ends_long = False
             pending.popleft()
             connection.outstanding -= 1
+            self.room += 1
             self.ahead -= units
-            host.counters.answered(1, 0.0)
             self._answer(xid, op, body)
-            connection.last_request = (xid, op, host.replica.machine.zxid)
+            self._answered += 1
+            self._last = (xid, op)
+        if self._answered:
+            self.count(0)
         if (
             self._stream.stalled
             and connection not in host.turn.held
-            and 2 * self.room() > host.options.outstanding_requests_max
+            and 2 * self.room > host.options.outstanding_requests_max
         ):
             host.turn.resuming[connection] = None
         if connection.phase is Phase.LEAVING and not pending:

@@ -97,12 +97,10 @@ class Requests:
 
     def _receive(self, data: bytes) -> None:
         connection, pipeline = self._connection, self._pipeline
-        host = self._host
-        length_max = host.options.frame_bytes_max
-        room = pipeline.room()
+        length_max = self._host.options.frame_bytes_max
         xids: list[int] = []
         commands: list[Command] = []
-        units = 0
+        units = requests = 0
         position, end = 0, len(data)
         decoders = RUN_DECODERS if not connection.read_only else {}
         while end - position >= _HEAD_BYTES:
@@ -110,9 +108,10 @@ class Requests:
             after = position + 4 + length
             if after > end or length < REQUEST_HEADER_BYTES or length > length_max:
                 break
-            if units >= room or (pipeline.ahead >= AHEAD_MAX and op in RUNS):
+            if units >= pipeline.room or (pipeline.ahead >= AHEAD_MAX and op in RUNS):
                 self._stream.stalled = True
                 break
+            requests += 1
             decode = decoders.get(op)
             error: WireError | None = None
             if decode is not None:
@@ -130,7 +129,7 @@ class Requests:
                 pipeline.submit(xids, commands, units)
                 xids, commands, units = [], [], 0
                 if connection.phase is Phase.FINISHED:
-                    return
+                    break
             if error is None:
                 self._receive_other(xid, op, data, position + _HEAD_BYTES, after)
             else:
@@ -138,11 +137,11 @@ class Requests:
             position = after
             if self._must_yield():
                 break
-            room = pipeline.room()
         if xids:
             pipeline.submit(xids, commands, units)
+        pipeline.count(requests)
         if position and not connection.read_only:
-            host.replica.sessions.touch(connection.session_id)
+            self._host.replica.sessions.touch(connection.session_id)
         if connection.phase is OPEN:
             self._keep_rest(data, position)
         elif connection.phase is Phase.CHANGING:
@@ -167,7 +166,7 @@ class Requests:
                 break
             xid, op = _unpack_xid_op(data, position + 4)
             if op == _PING:
-                self._pipeline.answer_now(xid, op, None)
+                self._pipeline.answer_ping(xid)
             else:
                 held_back += data[position:after]
             position, needed = after, 4
@@ -233,7 +232,6 @@ class Requests:
         if op not in CHANGING and not closes:
             return False
         connection = self._connection
-        connection.count(1)
         ends = closes and is_local(connection.session_id)
         self._stream.queue(encode_header(xid, self._host.replica.machine.zxid, OK if ends else NOT_READ_ONLY))
         self._host.counters.answered(1, 0.0)

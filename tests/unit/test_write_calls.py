@@ -1,8 +1,9 @@
-"""How many Python calls a lone write costs each node: a budget, so that no layer comes back unseen.
+"""How many Python calls a lone write and a read cost: a budget, so that no layer comes back unseen.
 
 Three members with their shipped transports, journals and client ports run in one process on a loop that does
 the same each time. Counted is what one setData causes until all nodes rest: on the leader, which serves the
-client, and on a follower. The change log is not part of a member and not counted.
+client, and on a follower. The change log is not part of a member and not counted. Reads are those of a
+client of a follower: one alone, and many in one chunk.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import pytest
 
@@ -25,15 +27,20 @@ from quorum.platform import os_runtime
 from quorum.raft.datadir.identity import Start
 from quorum.raft.peers.codec import Codec
 from quorum.raft.peers.transport import PeerTransport
-from quorum.wire.requests import encode_command, encode_connect
+from quorum.wire.protocol import OpCode
+from quorum.wire.requests import encode_command, encode_connect, encode_read
 from tests.support.memory_disk import MemoryDisk
-from tests.support.still_loop import NODE, StillLoop, StillRuntime
+from tests.support.still_loop import NODE, StillLoop, StillRuntime, StillTransport
 from tests.unit.server.memory import GREETING
 
 NODES = (1, 2, 3)
-#: A change may lower these, and then writes the lower ones here.
-LEADER_CALLS = 296
-FOLLOWER_CALLS = 180
+#: a change may lower these, and then writes the lower ones here
+LEADER_CALLS = 295
+FOLLOWER_CALLS = 179
+#: of a getData alone, and of each one more in its chunk
+LONE_READ_CALLS = 32
+NEXT_READ_CALLS = 15
+READS = 100
 #: writes before the counted one: the journal has seen by then that the disk is quick
 WARM_WRITES = 16
 #: of the loop's own time
@@ -85,6 +92,10 @@ def config_of(node_id: int, folder: Path) -> NodeConfig:
     return node_config(sections, folder)
 
 
+def followers_of(leader: int) -> list[int]:
+    return [node_id for node_id in NODES if node_id != leader]
+
+
 def context_of(node_id: int) -> contextvars.Context:
     context = contextvars.copy_context()
     context.run(NODE.set, node_id)
@@ -115,35 +126,61 @@ async def start(loop: StillLoop, config: NodeConfig) -> QuorumMember:
     return member
 
 
-async def play(loop: StillLoop, folder: Path) -> tuple[int, Calls]:
-    """Write alone until all is warm, and once more; return the leader and that write's calls."""
+class Played(NamedTuple):
+    """The leader, and what was called."""
+
+    leader: int
+    write: Calls
+    lone_read: Calls
+    #: of READS of them in one chunk
+    reads: Calls
+
+
+async def greeted(loop: StillLoop, member: QuorumMember, node_id: int) -> tuple[Client, StillTransport]:
+    """Let a client connect to a member and open a session."""
+    client = Client()
+    stream = context_of(node_id).run(member.frontend.new_connection).stream
+    link = loop.connect(client, stream, (0, node_id))
+    link.write(encode_connect(GREETING))
+    await loop.rest()
+    return client, link
+
+
+async def play(loop: StillLoop, folder: Path) -> Played:
+    """Write alone until all is warm, and once more; then read."""
     members: dict[int, QuorumMember] = {}
     for node_id in NODES:
         starting = start(loop, config_of(node_id, folder))
         members[node_id] = await loop.create_task(starting, context=context_of(node_id))
     await loop.passes(ELECTED_S)
-    led = [node_id for node_id in NODES if members[node_id].engine.accepts_proposals]
-    client = Client()
-    stream = context_of(led[0]).run(members[led[0]].frontend.new_connection).stream
-    link = loop.connect(client, stream, (0, led[0]))
-    link.write(encode_connect(GREETING))
-    await loop.rest()
+    leader, *_ = [node_id for node_id in NODES if members[node_id].engine.accepts_proposals]
+    client, link = await greeted(loop, members[leader], leader)
+
+    async def caused(connection: StillTransport, request: bytes) -> Calls:
+        calls = Calls()
+        with calls:
+            connection.write(request)
+            await loop.rest()
+        assert not calls.by_node[0], "every call is a node's"
+        return calls
+
     link.write(encode_command(1, [OP_CREATE, "/a", b"", None, 0]))
     await loop.rest()
     for xid in range(2, WARM_WRITES):
         link.write(encode_command(xid, [OP_SET_DATA, "/a", b"x" * 100, -1]))
         await loop.rest()
     assert client.answers == WARM_WRITES, "the greeting and each write is answered"
-    calls, request = Calls(), encode_command(WARM_WRITES, [OP_SET_DATA, "/a", b"x" * 100, -1])
-    with calls:
-        link.write(request)
-        await loop.rest()
+    write = await caused(link, encode_command(WARM_WRITES, [OP_SET_DATA, "/a", b"x" * 100, -1]))
     assert client.answers == WARM_WRITES + 1
-    assert not calls.by_node[0], "every call is a node's"
-    return led[0], calls
+    follower = followers_of(leader)[0]
+    reader, link = await greeted(loop, members[follower], follower)
+    lone = await caused(link, encode_read(1, OpCode.GET_DATA, "/a", False))
+    many = await caused(link, encode_read(1, OpCode.GET_DATA, "/a", False) * READS)
+    assert reader.answers == 3, "the greeting, the read and the chunk are answered"
+    return Played(leader, write, lone, many)
 
 
-def counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Calls]:
+def counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
     loop = StillLoop()
     monkeypatch.setattr(os_runtime, "time", loop)
     try:
@@ -153,14 +190,21 @@ def counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Calls]:
 
 
 def test_a_lone_write_stays_within_its_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    leader, calls = counted(tmp_path, monkeypatch)
+    leader, calls, *_ = counted(tmp_path, monkeypatch)
     sums = {node_id: sum(counts.values()) for node_id, counts in calls.by_node.items()}
-    followers = [node_id for node_id in NODES if node_id != leader]
+    followers = followers_of(leader)
     most = max(sums[node_id] for node_id in followers)
     listed = {node_id: sorted(calls.by_node[node_id].items()) for node_id in (leader, followers[0])}
     assert (sums[leader], most) == (LEADER_CALLS, FOLLOWER_CALLS), listed
 
 
-def test_the_calls_of_a_write_are_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = counted(tmp_path, monkeypatch), counted(tmp_path, monkeypatch)
-    assert (first[0], first[1].by_node) == (second[0], second[1].by_node)
+def test_reads_stay_within_their_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = counted(tmp_path, monkeypatch)
+    lone, many = (sum(each.by_node.values(), Counter()) for each in (played.lone_read, played.reads))
+    more, rest = divmod(many.total() - lone.total(), READS - 1)
+    assert (lone.total(), more, rest) == (LONE_READ_CALLS, NEXT_READ_CALLS, 0), sorted(many.items())
+
+
+def test_the_calls_are_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ([each.by_node for each in counted(tmp_path, monkeypatch)[1:]] for _ in range(2))
+    assert first == second
