@@ -10,6 +10,7 @@ import pytest
 from quorum.core.machine import StateMachine
 from quorum.node.compaction import REMOVAL_RETRY_MS, Compaction
 from quorum.node.snapshotting import LastSnapshot, Snapshotter
+from quorum.platform.histogram import Histogram
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Compacted, Stimulus
 from quorum.raft.journal.journal import Install, Journal, JournalFullError, JournalOptions
@@ -33,6 +34,7 @@ class Bench:
         self.client = self.driver.connect()
         self.machine = self.driver.machine
         self.log_is_long = False
+        self.applies = Histogram()
         self.runtime = ManualRuntime()
         self.disk = MemoryDisk(random.Random(0))
         self.store = SnapshotStore(self.disk, SNAPSHOTS, self.fail)
