@@ -95,6 +95,13 @@ def test_older_files_go_in_the_lane_and_the_log_behind_them_afterwards() -> None
     assert not bench.failures
 
 
+def test_a_segment_before_the_older_snapshot_stays() -> None:
+    bench = Bench()
+    bench.settled_snapshots(5)
+    older = bench.store.files()[0].log_index
+    assert bench.journal.first_index == older, "an entry fills a segment"
+
+
 def test_a_snapshot_that_did_not_count_goes_before_the_log_behind_it() -> None:
     bench = Bench()
     bench.disk.fail("fsync_dir", errno.EIO, path_part=SNAPSHOTS)
