@@ -21,7 +21,11 @@ REMOVAL_RETRY_MS = 1000.0
 
 
 class Compaction:
-    """Keeps two snapshots and the log after the older one; the log goes when the older files are gone."""
+    """Keeps two snapshots, the log after the older one, and a segment of what is before.
+
+    That segment is for members that were away for a moment: they need no snapshot then, however often one is
+    taken. The log goes when the older files are gone.
+    """
 
     def __init__(
         self,
@@ -100,7 +104,8 @@ class Compaction:
     def _compact_log(self, oldest_index: int) -> None:
         first_index = self._journal.first_index
         # Segments before the first entry are dead: an installed snapshot has taken their entries back.
-        self._writer.compact(max(oldest_index + 1, first_index), self._compacted)
+        keep_from_index = self._journal.segment_before(max(oldest_index + 1, first_index))
+        self._writer.compact(keep_from_index, self._compacted)
         if self._journal.first_index > first_index:
             self._step(Compacted(self._journal.first_index))
         if self._journal.takes_back and not self._follows:

@@ -23,7 +23,7 @@ from quorum.core.machine import StateMachine
 from quorum.errors import PASSING_ERRNOS, DataDirError, QuorateError, told_by_os
 from quorum.node.compaction import Compaction
 from quorum.node.replica import NodeReplica
-from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter, covered_by
+from quorum.node.snapshotting import RECORDS_PER_STEP, Snapshotter, covered_by
 from quorum.node.storage import Storage, load_machine, open_storage
 from quorum.platform.open_files import connections_within, open_files_max
 from quorum.platform.runtime import Disk, Runtime
@@ -72,8 +72,8 @@ class Sizes(NamedTuple):
     append_bytes_max: int = APPEND_BYTES_MAX
     #: a snapshot's piece in one such message
     snapshot_chunk_bytes_max: int = SNAPSHOT_CHUNK_BYTES_MAX
-    #: applied log below which no snapshot is taken
-    snapshot_log_bytes_min: int = LOG_BYTES_MIN
+    #: applied log above which a snapshot is taken; None: half of raft.journal_bytes_max
+    snapshot_log_bytes: int | None = None
     #: znodes that a snapshot looks at between two looks at the clock
     snapshot_records_per_step: int = RECORDS_PER_STEP
 
@@ -238,7 +238,7 @@ class QuorumMember:
             runtime,
             engine.fail,
             log_bytes_max=config.raft.journal_bytes_max,
-            log_bytes_min=self._sizes.snapshot_log_bytes_min,
+            log_bytes_due=self._sizes.snapshot_log_bytes,
             records_per_step=self._sizes.snapshot_records_per_step,
         )
         replica.when_applied.append(self._entry_applied)

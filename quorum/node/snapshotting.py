@@ -1,9 +1,9 @@
 """Takes snapshots of the state while it goes on changing.
 
-Decides when a snapshot is due (the log since the last one exceeds max(64 MiB, half its size), or somebody
-asks) and how much of the loop's time its walk takes. What is in a snapshot and how the walk stays consistent
-is quorum.core's business; bytes and files are quorum.raft's; what goes afterwards is compaction.py's. Soft
-state only: a snapshot that was not finished never was.
+Decides when a snapshot is due (a start would apply for longer than two seconds what the last one does not
+cover, the log is long, or somebody asks) and how much of the loop's time its walk takes. What is in a
+snapshot and how the walk stays consistent is quorum.core's business; bytes and files are quorum.raft's; what
+goes afterwards is compaction.py's. Soft state only: a snapshot that was not finished never was.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from quorum.core.machine import StateMachine
 from quorum.core.snapshot_walk import SnapshotIncompleteError, SnapshotOverflowError, SnapshotWalk
 from quorum.errors import SnapshotNotTakenError, told_by_os
 from quorum.node.compaction import Compaction
-from quorum.platform.runtime import Runtime
+from quorum.platform.histogram import Histogram
+from quorum.platform.runtime import Runtime, TimerHandle
 from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.snapshots.format import SnapshotHeader
 from quorum.raft.snapshots.snapshots import SnapshotFile, SnapshotStore
@@ -26,8 +27,11 @@ from quorum.raft.snapshots.writer import SnapshotWriter
 
 log = logging.getLogger("quorate.snapshots")
 
-#: what `log_bytes_min` is unless a test wants snapshots more often
-LOG_BYTES_MIN = 64 * 1024 * 1024
+#: A snapshot is due when what it would cover took longer to apply: so long is the replay after a crash.
+REPLAY_MS_MAX = 2000.0
+#: From its beginning to that of the next one that is due by time pass so many times what it takes of the
+#: loop: 5 %.
+COST_FACTOR = 20
 #: The pace: loop time that the walk takes per turn. While entries are applied it rests for eight slices after
 #: each, and goes on so for eight rests after the last entry: clients come first, and the snapshots of all
 #: nodes, which come due together, share few cores. A snapshot that was given up, because more changed than
@@ -47,6 +51,8 @@ class StateHolder(Protocol):
     machine: StateMachine
     #: whether so much log is covered by no snapshot that clients must not write for now
     log_is_long: bool
+    #: how long each entry took to apply
+    applies: Histogram
 
 
 class LastSnapshot(NamedTuple):
@@ -71,7 +77,21 @@ class _Taking(NamedTuple):
     covered: LastSnapshot
     #: applied log that it covers and the one before it does not
     log_bytes: int
+    #: what applying had taken in all
+    applied_ms: float
     begun_ms: float
+
+
+class _Replay:
+    """What a replay would take, and from when on a snapshot against it costs little enough."""
+
+    def __init__(self, applied_ms: float) -> None:
+        #: a snapshot is due when applying has taken longer in all
+        self.due_ms = applied_ms + REPLAY_MS_MAX
+        #: when a snapshot that is due by time may begin
+        self.from_ms = 0.0
+        #: calls then, if one is due before
+        self.timer: TimerHandle | None = None
 
 
 class Snapshotter:
@@ -86,7 +106,7 @@ class Snapshotter:
         fail: Callable[[BaseException], None],
         *,
         log_bytes_max: int,
-        log_bytes_min: int = LOG_BYTES_MIN,
+        log_bytes_due: int | None = None,
         records_per_step: int = RECORDS_PER_STEP,
     ) -> None:
         """Begin with nothing under way.
@@ -97,9 +117,8 @@ class Snapshotter:
             compaction: follows each of them; stopped with this.
             runtime: clock, loop, lanes.
             fail: stops the node.
-            log_bytes_max: applied log bytes since the last snapshot above which clients do not write, and
-                above half of which one is taken in any case.
-            log_bytes_min: applied log bytes since the last snapshot below which none is taken.
+            log_bytes_max: applied log bytes since the last snapshot above which clients do not write.
+            log_bytes_due: those above which one is taken in any case; None: half of `log_bytes_max`.
             records_per_step: znodes that are looked at between two looks at the clock.
         """
         self._holder = holder
@@ -108,14 +127,13 @@ class Snapshotter:
         self._runtime = runtime
         self._fail = fail
         self._log_bytes_max = log_bytes_max
-        self._log_bytes_min = log_bytes_min
+        self._log_bytes_due = log_bytes_max // 2 if log_bytes_due is None else log_bytes_due
         self._records_per_step = records_per_step
         #: applied log bytes that no snapshot covers
         self.log_bytes = 0
-        newest = store.newest
-        self._last_size_bytes = newest.size_bytes if newest is not None else 0
+        self._replay = _Replay(holder.applies.sum_ms)
         #: None: there is none. The state that a node begins with is that of its newest snapshot.
-        self.last = None if newest is None else covered_by(holder.machine)
+        self.last = None if store.newest is None else covered_by(holder.machine)
         self._asked = False
         self._taking: _Taking | None = None
         #: those that follow before the walk goes on at once
@@ -140,10 +158,27 @@ class Snapshotter:
         """Count an entry, and ask for a snapshot if one is due."""
         self._rests = RESTS
         self.log_bytes += size_bytes(entry)
-        due_bytes = max(self._log_bytes_min, self._last_size_bytes // 2)
-        if self.log_bytes > min(due_bytes, self._log_bytes_max // 2):
+        if self.log_bytes > self._log_bytes_due:
             self._note_log_bytes(self.log_bytes)
             self.take()
+        elif self._holder.applies.sum_ms > self._replay.due_ms:
+            self._shorten_replay()
+
+    def _shorten_replay(self) -> None:
+        """Take a snapshot if one is due by time, and else as soon as the last one did not cost too much."""
+        replay = self._replay
+        if self._holder.applies.sum_ms <= replay.due_ms or replay.timer is not None or self.active:
+            return
+        wait_ms = replay.from_ms - self._runtime.monotonic_ms()
+        if wait_ms > 0:
+            # Not with a later entry: after a long replay there may be none.
+            replay.timer = self._runtime.call_later(wait_ms, self._guard, self._waited)
+        else:
+            self.take()
+
+    def _waited(self) -> None:
+        self._replay.timer = None
+        self._shorten_replay()
 
     def _note_log_bytes(self, log_bytes: int) -> None:
         self.log_bytes = log_bytes
@@ -189,6 +224,8 @@ class Snapshotter:
     def stop(self) -> None:
         """Give up what is under way: the node stops."""
         self._compaction.stop()
+        if self._replay.timer is not None:
+            self._replay.timer.cancel()
         self._end()
 
     def _end(self) -> None:
@@ -209,10 +246,9 @@ class Snapshotter:
 
     def installed(self, covered: LastSnapshot) -> None:
         """A received snapshot replaced the state: count from there, and compact."""
-        newest = self._store.newest
         self.last = covered
+        self._replay.due_ms = self._holder.applies.sum_ms + REPLAY_MS_MAX
         self._note_log_bytes(0)
-        self._last_size_bytes = 0 if newest is None else newest.size_bytes
         self._compaction.compact(self._holder.machine.applied_index)
 
     def _begin(self) -> None:
@@ -230,7 +266,9 @@ class Snapshotter:
         now_ms = self._runtime.monotonic_ms()
         walk = SnapshotWalk(machine)
         file = SnapshotWriter(self._store, self._runtime, header, self._done, self._go_on)
-        self._taking = _Taking(walk, file, covered_by(machine), self.log_bytes, now_ms)
+        applied_ms = self._holder.applies.sum_ms
+        self._taking = _Taking(walk, file, covered_by(machine), self.log_bytes, applied_ms, now_ms)
+        self._replay.from_ms = max(self._replay.from_ms, now_ms)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -253,9 +291,9 @@ class Snapshotter:
             # It was given up meanwhile; another one may be under way.
             return
         slice_ms = SLICE_MS * self._doublings
-        until_ms = self._runtime.monotonic_ms() + slice_ms
+        begun_ms = self._runtime.monotonic_ms()
         try:
-            while self._runtime.monotonic_ms() < until_ms:
+            while self._runtime.monotonic_ms() < begun_ms + slice_ms:
                 chunk = taking.walk.next_chunk(self._records_per_step)
                 if chunk is None:
                     taking.file.finish()
@@ -269,6 +307,8 @@ class Snapshotter:
             self._end()
             self._failed(error)
             return
+        finally:
+            self._replay.from_ms += COST_FACTOR * (self._runtime.monotonic_ms() - begun_ms)
         if self._rests and taking.walk.ahead:
             self._rests -= 1
             self._runtime.call_later(RESTS * slice_ms, self._guard, partial(self._walk_slice, taking))
@@ -298,8 +338,8 @@ class Snapshotter:
         self.taken_count += 1
         self.last = taking.covered
         self._given_up = 0
+        self._replay.due_ms = taking.applied_ms + REPLAY_MS_MAX
         self._note_log_bytes(self.log_bytes - taking.log_bytes)
-        self._last_size_bytes = snapshot.size_bytes
         log.info(
             "took the snapshot of index %d: %d bytes in %d ms",
             snapshot.log_index,
@@ -312,10 +352,12 @@ class Snapshotter:
             self.take()
         else:
             self._wanted_index = 0
+            self._shorten_replay()
 
     def _failed(self, error: BaseException | None) -> None:
         self.failed_count += 1
         # Not at once again: what stopped it (a full disk) would stop the next one, too.
+        self._replay.due_ms = self._holder.applies.sum_ms + REPLAY_MS_MAX
         self._note_log_bytes(0)
         log.error("a snapshot could not be written: %s", error)
         self._tell(told_by_os(error, "writing its file") if isinstance(error, OSError) else str(error))

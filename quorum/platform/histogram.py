@@ -35,22 +35,23 @@ BOUNDS_MS: Final = (
 class Histogram:
     """Durations of one kind."""
 
-    __slots__ = ("_counts", "_sum_ms")
+    __slots__ = ("_counts", "sum_ms")
 
     def __init__(self) -> None:
         #: per bound those above the bound before; the last one is those above all
         self._counts = [0] * (len(BOUNDS_MS) + 1)
-        self._sum_ms = 0.0
+        #: sum of all, in milliseconds
+        self.sum_ms = 0.0
 
     def add(self, duration_ms: float, count: int = 1) -> None:
         """Count durations that are equal."""
         self._counts[bisect_left(BOUNDS_MS, duration_ms)] += count
-        self._sum_ms += duration_ms * count
+        self.sum_ms += duration_ms * count
 
     @property
     def sum_s(self) -> float:
         """Sum of all, in seconds."""
-        return self._sum_ms / 1000
+        return self.sum_ms / 1000
 
     def buckets(self) -> list[tuple[str, float]]:
         """Return (upper bound in seconds, how many are up to it), the last bound infinite."""

@@ -65,6 +65,6 @@ def draw_sizes(rng: random.Random) -> Sizes:
         committed_bytes_max=rng.choice([2, 16, 512]) * 1024,
         append_bytes_max=rng.choice([2, 16, 1024]) * 1024,
         snapshot_chunk_bytes_max=rng.choice([1, 4, 16, 256]) * 1024,
-        snapshot_log_bytes_min=rng.choice([16, 32, 96]) * 1024,
+        snapshot_log_bytes=rng.choice([16, 32, 96]) * 1024,
         snapshot_records_per_step=rng.choice([1, 4, 32]),
     )

@@ -60,7 +60,7 @@ def main() -> int:
     if arguments.watch is not None:
         watch_disk(arguments.watch)
     if arguments.snapshot_log_bytes is not None:
-        sizes = Sizes(snapshot_log_bytes_min=arguments.snapshot_log_bytes)
+        sizes = Sizes(snapshot_log_bytes=arguments.snapshot_log_bytes)
         member = partial(QuorumMember, sizes=sizes)
         setattr(quorum.node.node, "QuorumMember", member)  # noqa: B010 - no part of its interface
     if arguments.broken is not None:

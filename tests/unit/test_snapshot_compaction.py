@@ -10,6 +10,7 @@ import pytest
 from quorum.core.machine import StateMachine
 from quorum.node.compaction import REMOVAL_RETRY_MS, Compaction
 from quorum.node.snapshotting import LastSnapshot, Snapshotter
+from quorum.platform.histogram import Histogram
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Compacted, Stimulus
 from quorum.raft.journal.journal import Install, Journal, JournalFullError, JournalOptions
@@ -33,6 +34,7 @@ class Bench:
         self.client = self.driver.connect()
         self.machine = self.driver.machine
         self.log_is_long = False
+        self.applies = Histogram()
         self.runtime = ManualRuntime()
         self.disk = MemoryDisk(random.Random(0))
         self.store = SnapshotStore(self.disk, SNAPSHOTS, self.fail)
@@ -91,6 +93,13 @@ def test_older_files_go_in_the_lane_and_the_log_behind_them_afterwards() -> None
     assert 1 < bench.journal.first_index <= oldest + 1
     assert not set(segments) <= set(bench.disk.listdir(JOURNAL))
     assert not bench.failures
+
+
+def test_a_segment_before_the_older_snapshot_stays() -> None:
+    bench = Bench()
+    bench.settled_snapshots(5)
+    older = bench.store.files()[0].log_index
+    assert bench.journal.first_index == older, "an entry fills a segment"
 
 
 def test_a_snapshot_that_did_not_count_goes_before_the_log_behind_it() -> None:

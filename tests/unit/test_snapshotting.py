@@ -7,7 +7,16 @@ import random
 
 from quorum.core.machine import StateMachine
 from quorum.node.compaction import Compaction
-from quorum.node.snapshotting import PAUSE_SLICES, RESTS, SLICE_MS, Snapshotter
+from quorum.node.snapshotting import (
+    COST_FACTOR,
+    PAUSE_SLICES,
+    REPLAY_MS_MAX,
+    RESTS,
+    SLICE_MS,
+    LastSnapshot,
+    Snapshotter,
+)
+from quorum.platform.histogram import Histogram
 from quorum.raft.core.entry import Entry, EntryKind, size_bytes
 from quorum.raft.core.messages import Stimulus
 from quorum.raft.journal.journal import Journal, JournalOptions
@@ -50,6 +59,7 @@ class Bench:
             self.client.make(f"/p/n{number}", b"old")
         self.machine = driver.machine
         self.log_is_long = False
+        self.applies = Histogram()
         self.runtime = TickingRuntime()
         self.disk = disk = MemoryDisk(random.Random(0))
         self.store = SnapshotStore(disk, "/data/snapshots", self._fail)
@@ -75,6 +85,11 @@ class Bench:
         self.client.put(f"/p/n{number}", b"new")
         self.snapshotter.entry_applied(ENTRY)
 
+    def apply(self, duration_ms: float) -> None:
+        """Apply a write that took so long, and one more that took no time."""
+        self.applies.add(duration_ms)
+        self.write(0)
+
     def write_log(self, size: int) -> None:
         """Apply entries of so many bytes."""
         for _ in range(size // size_bytes(ENTRY)):
@@ -83,6 +98,10 @@ class Bench:
     def is_held(self) -> bool:
         """Whether clients must not write."""
         return self.log_is_long
+
+    def is_active(self) -> bool:
+        """Whether a snapshot is being taken."""
+        return self.snapshotter.active
 
     def begin(self) -> None:
         """Ask for a snapshot, and let everything happen but the first slice."""
@@ -99,11 +118,13 @@ class Bench:
         return len(self.runtime.lanes[SNAPSHOT_LANE]) - before
 
     def finish(self) -> None:
-        """Let the snapshot end."""
+        """Let the snapshot end, and all that follows it at once."""
         for _ in range(NODES):
+            if not self.snapshotter.active:
+                return
             self.runtime.settle()
             self.runtime.advance(REST_MS)
-        assert not self.snapshotter.active
+        raise AssertionError("it does not end")
 
 
 def test_a_quiet_node_walks_one_slice_in_every_turn() -> None:
@@ -244,3 +265,70 @@ def test_a_long_log_waits_for_no_pause() -> None:
     assert bench.chunks(3)
     bench.finish()
     assert not bench.is_held()
+
+
+def test_a_snapshot_is_due_when_a_replay_would_take_long() -> None:
+    bench = Bench()
+    bench.apply(REPLAY_MS_MAX / 2)
+    bench.apply(REPLAY_MS_MAX / 2)
+    assert not bench.is_active()
+    bench.apply(1.0)
+    assert bench.is_active()
+    bench.runtime.turn()
+    bench.apply(REPLAY_MS_MAX / 2)
+    bench.finish()
+    assert bench.snapshotter.taken_count == 1
+    bench.runtime.advance(COST_FACTOR * REPLAY_MS_MAX)
+    bench.apply(REPLAY_MS_MAX / 2)
+    assert not bench.is_active(), "what was applied during the walk counts, and no more"
+    bench.apply(1.0)
+    assert bench.is_active()
+
+
+def test_the_next_one_waits_until_the_last_cost_little() -> None:
+    bench = Bench()
+    bench.begin()
+    slices, begun_ms = 0, bench.runtime.now_ms
+    while bench.chunks(1):
+        slices += 1
+    bench.finish()
+    bench.apply(REPLAY_MS_MAX + 1.0)
+    cheap_ms = begun_ms + COST_FACTOR * slices * SLICE_MS
+    bench.runtime.advance(cheap_ms - bench.runtime.now_ms)
+    bench.write(0)
+    assert not bench.is_active()
+    bench.runtime.advance(COST_FACTOR * slices * SLICE_MS)
+    assert bench.is_active(), "it began with no further entry"
+    bench.finish()
+    assert bench.snapshotter.taken_count == 2
+
+
+def test_a_replay_that_ends_during_a_walk_is_covered() -> None:
+    bench = Bench()
+    bench.apply(REPLAY_MS_MAX + 1.0)
+    bench.runtime.turn()
+    bench.apply(3 * REPLAY_MS_MAX)
+    bench.finish()
+    assert bench.snapshotter.taken_count == 1
+    bench.runtime.advance(COST_FACTOR * REPLAY_MS_MAX)
+    bench.finish()
+    assert bench.snapshotter.taken_count == 2
+
+
+def test_a_state_that_was_installed_needs_no_snapshot() -> None:
+    bench = Bench()
+    bench.applies.add(REPLAY_MS_MAX + 1.0)
+    bench.snapshotter.installed(LastSnapshot(0, 0))
+    bench.apply(1.0)
+    assert not bench.is_active()
+
+
+def test_a_node_that_stopped_begins_no_snapshot() -> None:
+    bench = Bench()
+    bench.begin()
+    bench.finish()
+    bench.apply(REPLAY_MS_MAX + 1.0)
+    bench.snapshotter.stop()
+    bench.runtime.advance(COST_FACTOR * REPLAY_MS_MAX)
+    bench.runtime.settle()
+    assert (bench.snapshotter.active, bench.snapshotter.taken_count) == (False, 1)

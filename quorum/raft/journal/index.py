@@ -127,6 +127,11 @@ class LogIndex:
         segment = self.segments[bisect_right(self.segments, index, key=_segment_first) - 1]
         return segment, segment.offsets[index - segment.first_index]
 
+    def segment_before(self, index: int) -> int:
+        """Return the first log index of the segment before that of a log index, or of the oldest one."""
+        place = bisect_right(self.segments, index, key=_segment_first) - 1
+        return self.segments[max(place - 1, 0)].first_index
+
     def droppable(self, keep_from_index: int, keep_from_sequence: int) -> int:
         """Return how many of the oldest segments hold only entries below an index.
 

@@ -344,6 +344,10 @@ class Journal:
         """
         return self._reader.read(first, last, bytes_max, self._durable)
 
+    def segment_before(self, index: int) -> int:
+        """Return the first log index of the segment before that of a log index, or of the oldest one."""
+        return self._log.segment_before(index)
+
     def detach(self, keep_from_index: int) -> list[str]:
         """Forget the segments that compaction may drop; return their paths for `remove`, oldest first.
 
