@@ -188,8 +188,9 @@ class QuorumMember:
                 f"{node_id} is empty: it founds nothing and waits to be let in"
             )
             remedy = (
-                f"if its data are lost put them back or run `quorate members replace {node_id}`; if another "
-                "cluster is meant, correct node.cluster or [members] and start with an empty data directory"
+                f"if its data are lost put them back or run `quorate members replace {node_id}`, or `quorate "
+                "members add` if it is no member any more; if another cluster is meant, correct node.cluster "
+                "or [members] and start with an empty data directory"
             )
             return problem, remedy
         if missing:
