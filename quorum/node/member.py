@@ -171,9 +171,9 @@ class QuorumMember:
         if not self._attached or peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
             return
         clusters, _ = self.core.founding_obstacles
-        is_new = peer.node_id not in clusters
+        was_hindered = bool(clusters)
         self.engine.step(PeerMet(peer.node_id, peer.incarnation, peer.founding_term, peer.cluster_id))
-        if is_new and peer.node_id in clusters:
+        if clusters and not was_hindered:
             log.warning("%s (%s)", *self.founding_problem())
 
     def founding_problem(self) -> tuple[str, str]:
