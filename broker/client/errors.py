@@ -15,6 +15,8 @@ from quorum.errors import Fault, QuorateError
 #: What to do about answers that people meet on the command line.
 _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `quorate topics list`",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "`quorate topics alter` changes it; give another name for another one",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "give at least 1, at most as many as brokers in `quorate status`",
     ErrorCode.GROUP_ID_NOT_FOUND: "see `quorate groups list`",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; `quorate groups describe` names them",
 }

@@ -171,9 +171,9 @@ class QuorumMember:
         if not self._attached or peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
             return
         clusters, _ = self.core.founding_obstacles
-        is_new = peer.node_id not in clusters
+        was_hindered = bool(clusters)
         self.engine.step(PeerMet(peer.node_id, peer.incarnation, peer.founding_term, peer.cluster_id))
-        if is_new and peer.node_id in clusters:
+        if clusters and not was_hindered:
             log.warning("%s (%s)", *self.founding_problem())
 
     def founding_problem(self) -> tuple[str, str]:
@@ -188,8 +188,9 @@ class QuorumMember:
                 f"{node_id} is empty: it founds nothing and waits to be let in"
             )
             remedy = (
-                f"if its data are lost put them back or run `quorate members replace {node_id}`; if another "
-                "cluster is meant, correct node.cluster or [members] and start with an empty data directory"
+                f"if its data are lost put them back or run `quorate members replace {node_id}`, or `quorate "
+                "members add` if it is no member any more; if another cluster is meant, correct node.cluster "
+                "or [members] and start with an empty data directory"
             )
             return problem, remedy
         if missing:

@@ -232,7 +232,7 @@ class RunningNodeView:
             first = f"node {status.node_id} leads term {status.term} and has not applied its first entry"
             return False, f"{first}: {progress}"
         if not self._replica.batches.forwarder.is_registered:
-            return False, "this node's origin incarnation is not registered yet"
+            return False, f"this node's origin incarnation is not registered yet: {progress}"
         return True, f"node {self.engine.leader_id} leads term {soft_state.term}"
 
     async def ask(self, action: str, node_id: int, address: str, incarnation: str, force: bool) -> int:

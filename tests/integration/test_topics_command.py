@@ -149,6 +149,21 @@ def test_a_topic_that_does_not_exist_is_a_refusal_with_a_remedy(
     assert "remedy: see `quorate topics list`" in said
 
 
+def test_a_topic_that_cannot_be_made_is_refused_with_a_remedy(
+    cluster: BlockingBrokers, capsys: Output
+) -> None:
+    for words, remedy in (
+        ((), ""),
+        ((), "remedy: `quorate topics alter` changes it"),
+        (("--replication-factor", "5"), "remedy: give at least 1, at most as many"),
+    ):
+        name = "many" if words else "twice"
+        code, _, said = _run(capsys, cluster.bootstrap, "create", name, *words)
+        assert code == (1 if remedy else 0), said
+        assert remedy in said
+    assert _run(capsys, cluster.bootstrap, "delete", "twice")[0] == 0
+
+
 def test_a_value_that_a_setting_cannot_have_is_explained_once(
     cluster: BlockingBrokers, capsys: Output
 ) -> None:

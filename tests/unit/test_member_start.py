@@ -113,12 +113,13 @@ def test_a_founder_says_what_it_waits_for(config: NodeConfig, caplog: pytest.Log
     assert "has not heard from node 3 that" in member.founding_problem()[0]
     member.peer_proved(PeerIdentity("elsewhere", "ab" * 16, 3, "3" * 32))
     assert "has not heard from node 3 that" in member.founding_problem()[0]
-    for _ in range(2):
-        member.peer_proved(PeerIdentity("local", "ab" * 16, 3, "3" * 32))
+    for node_id in (3, 3, 2):
+        member.peer_proved(PeerIdentity("local", "ab" * 16, node_id, str(node_id) * 32))
     problem, remedy = member.founding_problem()
     assert f"node 3 belongs to the cluster {'ab' * 16} already" in problem
     assert "`quorate members replace 1`" in remedy
-    assert caplog.text.count("node 3 belongs to the cluster") == 1
+    assert "`quorate members add` if it is no member" in remedy
+    assert caplog.text.count("belongs to the cluster") == 1
     assert not failures
     member.close()
 

@@ -39,7 +39,7 @@ Process i of a kind listens on each first port + i - 1; brokers also on --broker
 + 200 for HTTP. With fewer --brokers than there are, the others do not run this time.
 
 It is ready when a node is and the others are or cannot be soon, and says which are not, why, and what to do.
-A node whose data directory is lost is not started; the line says how its disk is replaced."""
+A node whose data directory is lost waits to be let in; the line says by which command."""
 EXAMPLES = """\
 examples:
   quorate up                                   three nodes on 2181-2183, three brokers on 9092-9094

@@ -279,7 +279,8 @@ class Administration:
         if action is not Action.ADD and configuration.member(node_id) is None:
             members = ", ".join(map(str, sorted((*configuration.voters, *configuration.learners))))
             problem = f"node {node_id} is not a member; members are {members}"
-            return _refused(Outcome.NOT_A_MEMBER, problem, "name one of them")
+            remedy = "name one of them; `quorate members add` lets another node in"
+            return _refused(Outcome.NOT_A_MEMBER, problem, remedy)
         log.info("was asked to %s node %d %s", action.name.lower(), node_id, request.address)
         stale = self._stale(request, index)
         if stale is not None:

@@ -418,6 +418,7 @@ def test_only_members_can_be_asked_for(world: World, action: Action) -> None:
     error = world.outcome()
     assert isinstance(error, UnknownMemberError)
     assert "node 9 is not a member; members are 1, 2, 3" in error.message
+    assert "`quorate members add`" in error.remedy
     assert world.changes() == []
 
 
