@@ -34,9 +34,9 @@ from tests.support.nodes import clean_environment
 DEADLINE_S = 30.0
 ZNODES = 150
 #: znodes after which a snapshot is taken
-SNAPSHOTS_AFTER = (50, 70)
-#: the root, three of ZooKeeper's, /kept, /session and /n0 to /n70
-IN_SNAPSHOT = 4 + 2 + 71
+SNAPSHOTS_AFTER = (90, 110)
+#: the root, three of ZooKeeper's, /kept, /session and /n0 to /n110
+IN_SNAPSHOT = 4 + 2 + 111
 
 
 class Written(NamedTuple):
