@@ -218,7 +218,7 @@ RULES: Final = (
             Edit(
                 "quorum.node.snapshotting:Snapshotter._begin",
                 "machine.cluster_id, machine.configuration,",
-                "machine.cluster_id,\n    self._step.__self__.configuration.to_payload(),",
+                "machine.cluster_id,\n    self._compaction._step.__self__.configuration.to_payload(),",
             ),
         ),
     ),
