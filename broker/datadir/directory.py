@@ -95,8 +95,6 @@ class LogDirectory:
         self.flusher = Flusher(self._vouch_for_nothing)
         self._files = FilePool(open_files_max)
         self._checkpoint: Future[None] | None = None
-        #: what it says, or will
-        self._checkpointed: Mapping[PartitionKey, int] = {}
         self._shortened_written: Future[None] | None = None
         #: {partition: the write of the topic id that its log was given}
         self._adopted: dict[PartitionKey, Future[None]] = {}
@@ -330,18 +328,13 @@ class LogDirectory:
                     self.flusher.remove_folder(str(each))
 
     def begin_checkpoint(self, high_watermarks: Mapping[PartitionKey, int]) -> Future[None]:
-        """Replace the checkpoint, in a thread and after the one before; durable when the future is done.
-
-        What the last one says already is not written again.
-        """
+        """Replace the checkpoint, in a thread and after the one before; durable when the future is done."""
 
         def replace() -> None:
             replace_file(f"{self.path}/{CHECKPOINT_NAME}", checkpoint_bytes(high_watermarks))
 
         self.high_watermarks = dict(high_watermarks)
-        if self._checkpoint is None or high_watermarks != self._checkpointed:
-            self._checkpointed = dict(high_watermarks)
-            self._checkpoint = self.flusher.submit(replace, self._checkpoint)
+        self._checkpoint = self.flusher.submit(replace, self._checkpoint)
         return self._checkpoint
 
     async def leave(self, *, clean: bool, hang_ms: float) -> None:

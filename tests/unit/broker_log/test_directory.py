@@ -227,20 +227,6 @@ def test_high_watermarks_are_replaced_as_a_whole(broker: Broker) -> None:
     assert broker.open().high_watermarks == {KEY: 18}
 
 
-def test_high_watermarks_that_have_not_changed_are_not_written(broker: Broker) -> None:
-    checkpoint = broker.path / "replication-offset-checkpoint"
-    broker.directory.begin_checkpoint({KEY: 17}).result()
-    written = checkpoint.stat().st_ino
-    # What the directory knows of a log that is closed is not what the file says.
-    broker.directory.high_watermarks[KEY] = 18
-    broker.directory.begin_checkpoint({KEY: 17}).result()
-    assert checkpoint.stat().st_ino == written
-    assert broker.directory.high_watermarks == {KEY: 17}
-    broker.directory.high_watermarks[KEY] = 18
-    broker.directory.begin_checkpoint({KEY: 18}).result()
-    assert checkpoint.read_text() == "0\n1\norders 3 18\n"
-
-
 @pytest.mark.parametrize("content", ["", "0\n2\norders 3 17\n", "7\n1\norders 3 17\n", "0\n1\norders 3\n"])
 def test_a_damaged_checkpoint_counts_as_none(broker: Broker, content: str) -> None:
     broker.directory.close()
