@@ -23,7 +23,7 @@ from tests.support.wire_load import GET_DATA, SET_DATA, Connection, LoadError, r
 pytestmark = pytest.mark.alone
 
 DEADLINE_S = 30.0
-#: as STALL_MS of that node's disk and a little: after two it writes in a thread of its own
+#: as STALL_MS of that node's disk and a little: from then on it writes in a thread of its own
 FIRST_STALL_S = 0.6
 FOR_GOOD_S = 3600.0
 SESSION_TIMEOUT_MS = 6000
@@ -79,10 +79,9 @@ def use_the_lane(nodes: QuorateNodes, node_id: int) -> Path:
     folder = nodes.nodes[node_id].folder
     with Connection(nodes.host(node_id)) as connection:
         connection.ensure("/first")
-        for _ in range(2):
-            ask_stall(folder, ANY, FIRST_STALL_S)
-            connection.call(SET_DATA, set_body("/first", b"x"))
-            stalled_in(folder)
+        ask_stall(folder, ANY, FIRST_STALL_S)
+        connection.call(SET_DATA, set_body("/first", b"x"))
+    stalled_in(folder)
     nodes.wait_ready()
     return folder
 

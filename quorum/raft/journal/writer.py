@@ -3,9 +3,9 @@
 Decides what goes into a group, whether it is written inline or in the journal's thread, and which callers
 hear of its end. A submission never writes within the call: the flush is a later callback of the loop, so that
 network writes of the same turn leave first. Inline writing is for a quick disk: most of the last eight groups
-took less than a millisecond, none was very slow, the disk did not stall twice within the last minutes, and
-the group is small; the thread costs two hand-overs of the interpreter, several times as much as such a
-write. A group is staged only after the one before is durable.
+took less than a millisecond, none was very slow, none stalled within the last minutes, and the group is
+small; the thread costs two hand-overs of the interpreter, several times as much as such a write. A group is
+staged only after the one before is durable.
 
 After an error that is final nothing is acknowledged any more. When the disk is full, the group stays staged
 and what comes later waits for it, until `retry` is called. Soft state only; what is durable is
@@ -40,8 +40,8 @@ INLINE_WRITE_MS_MAX = 1.0
 INLINE_WRITE_MS_WORST = 10.0
 #: A write as slow as this is a stall: two heartbeats would have been late, had it run in the loop.
 STALL_MS = 100.0
-#: After two stalls within so long nothing is written in the loop for so long: such a disk stalls again, which
-#: may cost the leadership. A single one is no disk's: on busy cores a thread is woken late.
+#: After a stall nothing is written in the loop for so long: a disk that stalled once does so again, and a
+#: stall in the loop may cost the leadership.
 INLINE_REST_MS = 120_000.0
 #: How many of the last writes are looked at; most of them must have been quick.
 INLINE_PROBES = 8
@@ -140,8 +140,8 @@ class JournalWriter:
         self._failed = False
         #: how long the last groups took
         self._recent_ms: deque[float] = deque(maxlen=INLINE_PROBES)
-        #: when the disk stalled last, and until when nothing is written inline because it stalls
-        self._stalled_ms = self._rest_until_ms = float("-inf")
+        #: until when nothing is written inline, because the disk stalled
+        self._rest_until_ms = float("-inf")
 
     @property
     def full(self) -> bool:
@@ -325,10 +325,7 @@ class JournalWriter:
     def _complete(self, group: StagedGroup, duration_ms: float, *, inline: bool) -> None:
         self._recent_ms.append(duration_ms)
         if duration_ms >= STALL_MS:
-            now_ms = self._runtime.monotonic_ms()
-            if now_ms < self._stalled_ms + INLINE_REST_MS:
-                self._rest_until_ms = now_ms + INLINE_REST_MS
-            self._stalled_ms = now_ms
+            self._rest_until_ms = self._runtime.monotonic_ms() + INLINE_REST_MS
         self.statistics.add(group, duration_ms, inline=inline)
         self._journal.finish(group)
         self._staged = None
