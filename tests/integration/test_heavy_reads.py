@@ -87,7 +87,8 @@ def test_others_keep_their_share_while_thirty_list(nodes: QuorateNodes) -> None:
             eventually(lambda: all(listers.listed), DEADLINE_S, "everybody has a first list")
             beside = rate(client)
             eventually(lambda: min(listers.listed) > 1, DEADLINE_S, "everybody has a second one")
-            spread = max(listers.listed) - min(listers.listed)
+            listed = list(listers.listed)
     assert beside > SHARE_MIN * alone, f"{alone:.0f} reads a second alone, {beside:.0f} beside {LISTERS}"
-    assert spread <= 1, f"lists of each: {listers.listed}"
+    # A thread of this test that is slow to ask again misses a round.
+    assert max(listed) <= 2 * min(listed), f"lists of each: {listed}"
     assert nodes.status(leader)["term"] == term
