@@ -35,7 +35,7 @@ def families(member: QuorumMember, recorder: ChangeRecorder) -> Iterable[Metric]
 def _histograms(member: QuorumMember) -> Iterable[Metric]:
     clients, journal, replica = member.frontend.counters, member.writer.statistics, member.replica
     for name, text, histogram in (
-        ("quorate_journal_write_seconds", "Writing and syncing a group of the journal", journal.durations),
+        ("quorate_journal_write_seconds", "The disk's time for a group of the journal", journal.durations),
         ("quorate_apply_seconds", "Applying an entry, a batch of writes as a rule", replica.applies),
         ("quorate_election_seconds", "No leader known, until one was", replica.elections),
         ("quorate_commit_seconds", "A client's write until it is applied here", clients.commits),

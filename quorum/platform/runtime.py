@@ -53,6 +53,12 @@ class Runtime(Protocol):
     def wall_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC; may jump."""
 
+    def disk_ms(self, work: Callable[[*Arguments], object], *arguments: *Arguments) -> float:
+        """Work on a disk, now; return the milliseconds that the disk took. Lanes may ask, too.
+
+        What this thread waited for a core meanwhile is no time of the disk.
+        """
+
     def call_soon(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
         """Call back in a later turn of the loop, in the order of asking."""
 

@@ -126,6 +126,12 @@ class SimRuntime:
         """Return the machine's wall clock; it may jump."""
         return WALL_ZERO_MS + int(self._scheduler.now_ms) + self._machine.wall_offset_ms
 
+    def disk_ms(self, work: Callable[[*Arguments], object], *arguments: *Arguments) -> float:
+        """Return how long work on the disk takes by this life's clock."""
+        begun_ms = self.monotonic_ms()
+        work(*arguments)
+        return self.monotonic_ms() - begun_ms
+
     def call_soon(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
         """Call back in the next turn."""
         self._soon.append((callback, arguments))

@@ -43,6 +43,11 @@ class ManualRuntime:
     def wall_ms(self) -> int:
         return int(self.now_ms)
 
+    def disk_ms(self, work: Callable[[*Arguments], object], *arguments: *Arguments) -> float:
+        begun_ms = self.monotonic_ms()
+        work(*arguments)
+        return self.monotonic_ms() - begun_ms
+
     def call_soon(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
         self._soon.append(lambda: callback(*arguments))
 

@@ -35,8 +35,8 @@ from tests.unit.server.memory import GREETING
 
 NODES = (1, 2, 3)
 #: a change may lower these, and then writes the lower ones here
-LEADER_CALLS = 295
-FOLLOWER_CALLS = 179
+LEADER_CALLS = 294
+FOLLOWER_CALLS = 178
 #: of a getData alone, and of each one more in its chunk
 LONE_READ_CALLS = 32
 NEXT_READ_CALLS = 15

@@ -4,8 +4,9 @@ Decides what goes into a group, whether it is written inline or in the journal's
 hear of its end. A submission never writes within the call: the flush is a later callback of the loop, so that
 network writes of the same turn leave first. Inline writing is for a quick disk: most of the last eight groups
 took less than a millisecond, none was very slow, none stalled within the last minutes, and the group is
-small; the thread costs two hand-overs of the interpreter, several times as much as such a write. A group is
-staged only after the one before is durable.
+small; the thread costs two hand-overs of the interpreter, several times as much as such a write. A disk is
+judged by its own time: what a thread waited for a core is no time of the disk. A group is staged only after
+the one before is durable.
 
 After an error that is final nothing is acknowledged any more. When the disk is full, the group stays staged
 and what comes later waits for it, until `retry` is called. Soft state only; what is durable is
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from quorum.errors import NodeStoppedError
@@ -38,7 +40,7 @@ INLINE_BYTES_MAX = 64 * 1024
 INLINE_WRITE_MS_MAX = 1.0
 #: One write as slow as this among the last ones is enough not to risk the next in the loop.
 INLINE_WRITE_MS_WORST = 10.0
-#: A write as slow as this is a stall: two heartbeats would have been late, had it run in the loop.
+#: A disk that takes so long stalls: two heartbeats would have been late, had it been in the loop.
 STALL_MS = 100.0
 #: After a stall nothing is written in the loop for so long: a disk that stalled once does so again, and a
 #: stall in the loop may cost the leadership.
@@ -70,7 +72,7 @@ class JournalStatistics:
         records: records made durable.
         bytes_written: bytes of durable groups.
         group_bytes_last: size of the newest group.
-        durations: how long writing and syncing a group took.
+        durations: how long the disk took for a group.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,7 @@ class JournalStatistics:
         self.durations = Histogram()
         self._durations_ms: deque[float] = deque(maxlen=_DURATIONS_MAX)
 
-    def add(self, group: StagedGroup, duration_ms: float, *, inline: bool) -> None:
+    def add(self, group: StagedGroup, disk_ms: float, *, inline: bool) -> None:
         """Count a group that became durable."""
         size = group.end - group.place.offset
         self.groups += 1
@@ -92,11 +94,11 @@ class JournalStatistics:
         self.records += group.record_count
         self.bytes_written += size
         self.group_bytes_last = size
-        self._durations_ms.append(duration_ms)
-        self.durations.add(duration_ms)
+        self._durations_ms.append(disk_ms)
+        self.durations.add(disk_ms)
 
     def write_ms(self, quantile: float) -> float:
-        """Return a quantile of how long writing and syncing one of the last 1,024 groups took; 0.0 for none.
+        """Return a quantile of how long the disk took for one of the last 1,024 groups; 0.0 for none.
 
         Args:
             quantile: 0.5 for the median, 0.99 for the 99th percentile.
@@ -138,7 +140,7 @@ class JournalWriter:
         self._writing = False
         self._full = False
         self._failed = False
-        #: how long the last groups took
+        #: how long the disk took for the last groups
         self._recent_ms: deque[float] = deque(maxlen=INLINE_PROBES)
         #: until when nothing is written inline, because the disk stalled
         self._rest_until_ms = float("-inf")
@@ -299,34 +301,30 @@ class JournalWriter:
 
     def _write_inline(self, group: StagedGroup) -> None:
         try:
-            duration_ms = self._write(group)
+            disk_ms = self._runtime.disk_ms(self._journal.write, group)
         except (JournalFullError, JournalFailedError) as error:
             self._refuse(error)
         else:
-            self._complete(group, duration_ms, inline=True)
+            self._complete(group, disk_ms, inline=True)
 
     def _write_in_lane(self, group: StagedGroup) -> None:
         self._writing = True
 
-        def done(duration_ms: float | None, error: BaseException | None) -> None:
+        def done(disk_ms: float | None, error: BaseException | None) -> None:
             self._writing = False
             if error is not None:
                 self._refuse(error)
             elif not self._failed:
-                self._complete(group, duration_ms or 0.0, inline=False)
+                self._complete(group, disk_ms or 0.0, inline=False)
 
-        self._runtime.run_in_thread(JOURNAL_LANE, lambda: self._write(group), done)
+        work = partial(self._runtime.disk_ms, self._journal.write, group)
+        self._runtime.run_in_thread(JOURNAL_LANE, work, done)
 
-    def _write(self, group: StagedGroup) -> float:
-        begun_ms = self._runtime.monotonic_ms()
-        self._journal.write(group)
-        return self._runtime.monotonic_ms() - begun_ms
-
-    def _complete(self, group: StagedGroup, duration_ms: float, *, inline: bool) -> None:
-        self._recent_ms.append(duration_ms)
-        if duration_ms >= STALL_MS:
+    def _complete(self, group: StagedGroup, disk_ms: float, *, inline: bool) -> None:
+        self._recent_ms.append(disk_ms)
+        if disk_ms >= STALL_MS:
             self._rest_until_ms = self._runtime.monotonic_ms() + INLINE_REST_MS
-        self.statistics.add(group, duration_ms, inline=inline)
+        self.statistics.add(group, disk_ms, inline=inline)
         self._journal.finish(group)
         self._staged = None
         self._acknowledge()
