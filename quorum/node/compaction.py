@@ -35,8 +35,6 @@ class Compaction:
         runtime: Runtime,
         step: Callable[[Stimulus], None],
         fail: Callable[[BaseException], None],
-        *,
-        spares_segment: bool = True,
     ) -> None:
         """Begin with nothing under way.
 
@@ -47,7 +45,6 @@ class Compaction:
             runtime: loop and lanes.
             step: tells the core what was compacted.
             fail: stops the node.
-            spares_segment: whether a segment stays of what no start needs.
         """
         self._store = store
         self._journal = journal
@@ -55,7 +52,6 @@ class Compaction:
         self._runtime = runtime
         self._step = step
         self._fail = fail
-        self._spares_segment = spares_segment
         #: of the state that the last call spoke of
         self._applied_index = 0
         #: whether a compaction follows once what is staged is durable
@@ -108,9 +104,7 @@ class Compaction:
     def _compact_log(self, oldest_index: int) -> None:
         first_index = self._journal.first_index
         # Segments before the first entry are dead: an installed snapshot has taken their entries back.
-        keep_from_index = max(oldest_index + 1, first_index)
-        if self._spares_segment:
-            keep_from_index = self._journal.segment_before(keep_from_index)
+        keep_from_index = self._journal.segment_before(max(oldest_index + 1, first_index))
         self._writer.compact(keep_from_index, self._compacted)
         if self._journal.first_index > first_index:
             self._step(Compacted(self._journal.first_index))

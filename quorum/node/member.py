@@ -74,8 +74,6 @@ class Sizes(NamedTuple):
     snapshot_chunk_bytes_max: int = SNAPSHOT_CHUNK_BYTES_MAX
     #: applied log above which a snapshot is taken; None: half of raft.journal_bytes_max
     snapshot_log_bytes: int | None = None
-    #: whether a segment of the log stays that no start needs, for members that were away
-    spares_segment: bool = True
     #: znodes that a snapshot looks at between two looks at the clock
     snapshot_records_per_step: int = RECORDS_PER_STEP
 
@@ -237,15 +235,7 @@ class QuorumMember:
         self.snapshotter = Snapshotter(
             replica,
             storage.snapshots,
-            Compaction(
-                storage.snapshots,
-                storage.journal,
-                writer,
-                runtime,
-                engine.step,
-                engine.fail,
-                spares_segment=self._sizes.spares_segment,
-            ),
+            Compaction(storage.snapshots, storage.journal, writer, runtime, engine.step, engine.fail),
             runtime,
             engine.fail,
             log_bytes_max=config.raft.journal_bytes_max,

@@ -134,6 +134,8 @@ class Snapshotter:
         self._replay = _Replay(holder.applies.sum_ms)
         #: None: there is none. The state that a node begins with is that of its newest snapshot.
         self.last = None if store.newest is None else covered_by(holder.machine)
+        #: whether the log says that writes wait; again once a snapshot was taken in time
+        self._told_wait = False
         self._asked = False
         self._taking: _Taking | None = None
         #: those that follow before the walk goes on at once
@@ -184,7 +186,9 @@ class Snapshotter:
         self.log_bytes = log_bytes
         holds = log_bytes > self._log_bytes_max
         if holds and not self._holder.log_is_long:
-            log.warning("writes wait for a snapshot: it covers all but %d bytes of the log", log_bytes)
+            if not self._told_wait:
+                log.warning("writes wait for a snapshot: it covers all but %d bytes of the log", log_bytes)
+            self._told_wait = True
             # Not after the pause of one that was given up: little changes from now on.
             self._runtime.call_soon(self._guard, self._begin)
         self._holder.log_is_long = holds
@@ -339,6 +343,7 @@ class Snapshotter:
         self.last = taking.covered
         self._given_up = 0
         self._replay.due_ms = taking.applied_ms + REPLAY_MS_MAX
+        self._told_wait = self._holder.log_is_long
         self._note_log_bytes(self.log_bytes - taking.log_bytes)
         log.info(
             "took the snapshot of index %d: %d bytes in %d ms",

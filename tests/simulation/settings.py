@@ -66,7 +66,5 @@ def draw_sizes(rng: random.Random) -> Sizes:
         append_bytes_max=rng.choice([2, 16, 1024]) * 1024,
         snapshot_chunk_bytes_max=rng.choice([1, 4, 16, 256]) * 1024,
         snapshot_log_bytes=rng.choice([16, 32, 96]) * 1024,
-        # What is kept longer than it must hides what goes too early.
-        spares_segment=False,
         snapshot_records_per_step=rng.choice([1, 4, 32]),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from quorum.core.machine import StateMachine
 from quorum.node.compaction import Compaction
 from quorum.node.snapshotting import (
@@ -250,6 +252,21 @@ def test_a_long_log_holds_writers_until_a_snapshot_covers_it() -> None:
     bench.finish()
     assert bench.snapshotter.taken_count == 2, "the first one did not cover enough"
     assert not bench.is_held()
+
+
+def test_writers_that_wait_again_and_again_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(log_bytes_max=10_000)
+
+    def told_after(size: int) -> int:
+        caplog.clear()
+        bench.write_log(size)
+        bench.finish()
+        assert not bench.is_held()
+        return caplog.text.count("writes wait for a snapshot")
+
+    assert [told_after(11_000) for _ in range(3)] == [1, 0, 0]
+    assert told_after(6_000) == 0
+    assert told_after(11_000) == 1, "a snapshot was taken in time meanwhile"
 
 
 def test_a_long_log_waits_for_no_pause() -> None:
