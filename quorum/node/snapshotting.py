@@ -94,6 +94,18 @@ class _Replay:
         self.timer: TimerHandle | None = None
 
 
+class _LogBound:
+    """How much applied log no snapshot need cover."""
+
+    def __init__(self, bytes_due: int, bytes_max: int) -> None:
+        #: above it a snapshot is due
+        self.bytes_due = bytes_due
+        #: above it clients do not write
+        self.bytes_max = bytes_max
+        #: whether the log says so; again once a snapshot was taken in time
+        self.told = False
+
+
 class Snapshotter:
     """Takes one snapshot at a time, in the loop's spare moments."""
 
@@ -126,16 +138,13 @@ class Snapshotter:
         self._compaction = compaction
         self._runtime = runtime
         self._fail = fail
-        self._log_bytes_max = log_bytes_max
-        self._log_bytes_due = log_bytes_max // 2 if log_bytes_due is None else log_bytes_due
+        self._bound = _LogBound(log_bytes_max // 2 if log_bytes_due is None else log_bytes_due, log_bytes_max)
         self._records_per_step = records_per_step
         #: applied log bytes that no snapshot covers
         self.log_bytes = 0
         self._replay = _Replay(holder.applies.sum_ms)
         #: None: there is none. The state that a node begins with is that of its newest snapshot.
         self.last = None if store.newest is None else covered_by(holder.machine)
-        #: whether the log says that writes wait; again once a snapshot was taken in time
-        self._told_wait = False
         self._asked = False
         self._taking: _Taking | None = None
         #: those that follow before the walk goes on at once
@@ -160,7 +169,7 @@ class Snapshotter:
         """Count an entry, and ask for a snapshot if one is due."""
         self._rests = RESTS
         self.log_bytes += size_bytes(entry)
-        if self.log_bytes > self._log_bytes_due:
+        if self.log_bytes > self._bound.bytes_due:
             self._note_log_bytes(self.log_bytes)
             self.take()
         elif self._holder.applies.sum_ms > self._replay.due_ms:
@@ -184,11 +193,11 @@ class Snapshotter:
 
     def _note_log_bytes(self, log_bytes: int) -> None:
         self.log_bytes = log_bytes
-        holds = log_bytes > self._log_bytes_max
+        holds = log_bytes > self._bound.bytes_max
         if holds and not self._holder.log_is_long:
-            if not self._told_wait:
+            if not self._bound.told:
                 log.warning("writes wait for a snapshot: it covers all but %d bytes of the log", log_bytes)
-            self._told_wait = True
+            self._bound.told = True
             # Not after the pause of one that was given up: little changes from now on.
             self._runtime.call_soon(self._guard, self._begin)
         self._holder.log_is_long = holds
@@ -343,7 +352,7 @@ class Snapshotter:
         self.last = taking.covered
         self._given_up = 0
         self._replay.due_ms = taking.applied_ms + REPLAY_MS_MAX
-        self._told_wait = self._holder.log_is_long
+        self._bound.told = self._holder.log_is_long
         self._note_log_bytes(self.log_bytes - taking.log_bytes)
         log.info(
             "took the snapshot of index %d: %d bytes in %d ms",

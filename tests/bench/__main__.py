@@ -7,9 +7,10 @@ loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory a
 million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `controller` what its two
 channels cost, and a broker that is drained, beside Kafka; `lone` what a record costs beside idle
 partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `idle` what
-sessions, connections and partitions cost that ask for nothing; `scale` how the controller's costs grow with
-the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka
-connector. Tables go to the standard output and to bench-results/. Nothing here asserts a time.
+sessions, connections and partitions cost that ask for nothing; `turns` how long large pieces of work hold a
+node's loop; `scale` how the controller's costs grow with the partitions, without sockets; `pipeline` what
+Spark reads and checks in a second, beside its own Kafka connector. Tables go to the standard output and to
+bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tests.bench import (
     scale,
     snapshots,
     speed,
+    turns,
 )
 from tests.bench.machine import machine
 from tests.bench.servers import BARE, KINDS, running
@@ -174,6 +176,11 @@ def run_idle(_options: argparse.Namespace, folder: Path) -> Report:
     return idle.run(folder), ""
 
 
+def run_turns(_options: argparse.Namespace, folder: Path) -> Report:
+    """How long large pieces of work hold a node's loop."""
+    return turns.run(folder), ""
+
+
 def run_deaths(options: argparse.Namespace, folder: Path) -> Report:
     """A broker is killed among many partitions, beside Kafka."""
     sizes = deaths.Sizes(options.partitions, options.rounds)
@@ -250,9 +257,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     found = add("snapshots", run_snapshots, 3)
     found.add_argument("--nodes", type=at_least_one, default=1_000_000, help="znodes (default: %(default)s)")
-    found.add_argument(
-        "--rate", type=at_least_one, default=5000, help="writes per second (default: %(default)s)"
-    )
+    words = "writes per second (default: %(default)s)"
+    found.add_argument("--rate", type=at_least_one, default=5000, help=words)
     found.add_argument(
         "--quiet", type=float, default=15.0, help="seconds of each quiet phase (default: %(default)s)"
     )
@@ -266,6 +272,7 @@ def build_parser() -> argparse.ArgumentParser:
     words = "partitions, with two replicas each (default: %(default)s)"
     found.add_argument("--partitions", type=at_least_one, default=deaths.FULL.partitions, help=words)
     add("idle", run_idle, 0)
+    add("turns", run_turns, 0)
 
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"
     add("scale", run_scale, 3).add_argument("--million", action="store_true", help=words)
