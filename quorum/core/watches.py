@@ -76,9 +76,10 @@ class WatchCounts(NamedTuple):
     watches: int
 
 
-def _weight(kinds: int) -> int:
-    """Return how many watches some kinds count as: one per table of ZooKeeper's that they stand in."""
-    return bool(kinds & DATA_KINDS) + bool(kinds & _CHILD_TABLE)
+#: how many watches some kinds count as: one per table of ZooKeeper's that they stand in
+_WEIGHTS: Final = tuple(
+    bool(kinds & DATA_KINDS) + bool(kinds & _CHILD_TABLE) for kinds in range(2 * _RECURSIVE)
+)
 
 
 def watch_bytes(path: str) -> int:
@@ -146,7 +147,7 @@ class WatchTable(Generic[W]):
                 branch = branch.below.setdefault(segment, _Branch())
             branch.watchers[watcher] = None
         self._by_watcher.setdefault(watcher, {})[path] = None
-        self._totals[watcher] = self._totals.get(watcher, 0) + _weight(new) - _weight(old)
+        self._totals[watcher] = self._totals.get(watcher, 0) + _WEIGHTS[new] - _WEIGHTS[old]
 
     def trigger(self, event_type: int, path: str) -> list[W]:
         """Return whom an event reaches and use their one-shot watches up.
@@ -259,7 +260,9 @@ class WatchTable(Generic[W]):
         """Reduce what a watcher wants of a path to the kinds in a mask."""
         old = watchers[watcher]
         new = old & mask
-        self._totals[watcher] += _weight(new) - _weight(old)
+        if new == old:
+            return
+        self._totals[watcher] += _WEIGHTS[new] - _WEIGHTS[old]
         size = 0 if new else watch_bytes(path)
         if (old ^ new) & _RECURSIVE:
             self._forget_recursive(path, watcher)

@@ -122,9 +122,6 @@ class Bench:
         """Do everything, one after the other."""
         sizes = self.sizes
         self.measure(f"a session ends with {sizes.ephemerals:,} ephemerals, each watched", self.end_session)
-        self.measure(
-            f"{sizes.sessions:,} sessions expire, with {sizes.owned} ephemerals each", self.expire_sessions
-        )
         with Connection(self.leader_host) as client, Connection(self.follower_host) as watcher:
             client.ensure("/multi")
             paths = [node_path("/multi", number) for number in range(sizes.in_multi)]
@@ -145,6 +142,9 @@ class Bench:
                         assert each.call(GET_CHILDREN, read_body("/many"))[0] == 0
 
                 self.measure(f"a list of {sizes.children:,} children", list_children)
+        self.measure(
+            f"{sizes.sessions:,} sessions expire, with {sizes.owned} ephemerals each", self.expire_sessions
+        )
         self.measure("a snapshot of all", self.take_snapshots)
         self.restart()
 
@@ -177,14 +177,15 @@ class Bench:
         """Leave sessions behind, with ephemerals, and wait for their end."""
         sizes = self.sizes
         allow_descriptors(sizes.sessions + SPARE_DESCRIPTORS)
-        with Connection(self.leader_host) as client, ExitStack() as open_ones:
-            client.ensure("/left")
+        with ExitStack() as open_ones:
+            with Connection(self.leader_host) as client:
+                client.ensure("/left")
             for number in range(sizes.sessions):
                 owner = Connection(self.leader_host, session_timeout_ms=sizes.session_timeout_ms)
                 open_ones.callback(owner.socket.close)
                 self.fill_own(owner, number)
-            self._turns()
-            open_ones.close()
+        self._turns()
+        with Connection(self.leader_host) as client:
             eventually(lambda: children(client, "/left") == 0, DEADLINE_S, "all sessions have ended")
 
     def fill_own(self, owner: Connection, number: int) -> None:
