@@ -60,6 +60,8 @@ class Batches:
         self._bytes = 0
         #: whether clients must not write until a snapshot covers more of the log
         self.log_is_long = False
+        #: until when they must not because the leader's log is long; None: that is not known
+        self.leader_holds_until_ms: float | None = None
         self._close_scheduled = False
         self._close_soon = engine.collected("closing a batch", self._close)
 

@@ -38,11 +38,14 @@ from quorum.raft.datadir.founding import parse_founding
 from quorum.raft.engine.contracts import ShellMessage
 from quorum.raft.engine.engine import Engine
 from quorum.raft.requests.administration import Administration, Asked, OnOutcome
-from quorum.raft.requests.origins import DigestDifference, DigestNotice, SessionTouches
+from quorum.raft.requests.origins import DigestDifference, DigestNotice, LogIsLong, SessionTouches
 from quorum.raft.requests.payloads import BATCH_HEAD, REQUEST_FORMAT, fields_of
 from quorum.raft.requests.requests import Action, LeaderRequest
 
 log = logging.getLogger("quorate.replica")
+
+#: for how many heartbeats clients of the others wait after a leader said that its log is long
+HOLD_HEARTBEATS = 5.0
 
 
 class Clients(Protocol):
@@ -162,7 +165,9 @@ class NodeReplica:
 
     def saturated(self) -> bool:
         """Tell whether so much waits for commit that client connections must not be read for now."""
-        return self.batches.log_is_long or self.batches.backlog_bytes > BACKLOG_BYTES_MAX
+        batches = self.batches
+        held = batches.log_is_long or batches.leader_holds_until_ms is not None
+        return held or batches.backlog_bytes > BACKLOG_BYTES_MAX
 
     @property
     def log_is_long(self) -> bool:
@@ -359,6 +364,9 @@ class NodeReplica:
         """Take a message of the current term."""
         if isinstance(message, SessionTouches):
             self._expiry.receive(message)
+        elif isinstance(message, LogIsLong):
+            hold_ms = HOLD_HEARTBEATS * self._heartbeat_interval_ms
+            self.batches.leader_holds_until_ms = self._runtime.monotonic_ms() + hold_ms
         elif isinstance(message, DigestNotice | DigestDifference):
             self.digests.receive(message, self._runtime.monotonic_ms())
         else:
@@ -371,6 +379,10 @@ class NodeReplica:
             self.batches.forwarder.tick(now_ms)
             self.administration.tick(now_ms)
         self._late = stall_ms > 0
+        held_ms = self.batches.leader_holds_until_ms
+        if held_ms is not None and held_ms <= now_ms:
+            # Unless the leader goes on to say so.
+            self.batches.leader_holds_until_ms = None
         caught_up = self.caught_up() and bool(self._ready_term or not self._engine.leads)
         known_index = self._engine.known_index()
         if self._catching_up.is_to_say(now_ms, done=caught_up or known_index is None):
@@ -389,5 +401,8 @@ class NodeReplica:
         self._reported_ms = now_ms
         if self._engine.leads:
             self.digests.say()
+            if self.log_is_long:
+                for node_id in self._engine.peer_ids():
+                    self._engine.send(LogIsLong(self._engine.term, self._engine.node_id, node_id))
         else:
             self._expiry.report(leader, now_ms)

@@ -25,7 +25,7 @@ class _WatchedNode(QuorumNode):
     """A node that notes its turns."""
 
     async def start(self) -> None:
-        """Watch from before the log is applied."""
+        """Watch as soon as the disk is read, while the log is applied."""
         loop = asyncio.get_running_loop()
 
         def look(last_s: float, last_cpu_s: float) -> None:
@@ -36,8 +36,8 @@ class _WatchedNode(QuorumNode):
                     output.write(f"{spent_ms:.1f} {cpu_ms:.1f}\n")
             loop.call_later(INTERVAL_S, look, now_s, cpu_s)
 
-        look(time.monotonic(), time.thread_time())
         await super().start()
+        look(time.monotonic(), time.thread_time())
 
 
 if __name__ == "__main__":

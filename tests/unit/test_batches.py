@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 from quorum.core.machine import StateMachine
-from quorum.node.replica import NodeReplica
+from quorum.node.replica import HOLD_HEARTBEATS, NodeReplica
+from quorum.raft.engine.contracts import ShellMessage
+from quorum.raft.requests.origins import LogIsLong
 from tests.support.manual_runtime import ManualRuntime
 
 ENTRY_BYTES_MAX = 10_000
+HEARTBEAT_MS = 50.0
 NUMBER_MAX = 2**62
 
 
@@ -40,6 +43,33 @@ class Pumps(Anything):
         return run
 
 
+class Leading(Anything):
+    """Leads node 2, and keeps what is sent."""
+
+    node_id = leader_id = 1
+    leads = True
+    term = 7
+
+    def __init__(self) -> None:
+        self.sent: list[ShellMessage] = []
+
+    def peer_ids(self) -> list[int]:
+        return [2]
+
+    def send(self, message: ShellMessage) -> None:
+        self.sent.append(message)
+
+
+class Following(Anything):
+    """Knows no leader yet."""
+
+    node_id, leader_id = 2, None
+    leads = False
+
+    def known_index(self) -> None:
+        return None
+
+
 def replica_of(engine: Any, runtime: ManualRuntime) -> NodeReplica:
     return NodeReplica(
         StateMachine(),
@@ -48,7 +78,7 @@ def replica_of(engine: Any, runtime: ManualRuntime) -> NodeReplica:
         cast("Any", Anything()),
         incarnation=NUMBER_MAX,
         forward_deadline_ms=5000.0,
-        heartbeat_interval_ms=50.0,
+        heartbeat_interval_ms=HEARTBEAT_MS,
         batch_bytes_max=1000,
         entry_bytes_max=ENTRY_BYTES_MAX,
         container_check_interval_ms=60_000.0,
@@ -82,3 +112,22 @@ def test_the_largest_run_fits_an_entry_and_a_larger_one_is_refused() -> None:
     assert largest > 0.9 * ENTRY_BYTES_MAX
     runtime.turn()
     assert 0.9 * ENTRY_BYTES_MAX < replica.batches.backlog_bytes <= ENTRY_BYTES_MAX
+
+
+def test_clients_of_all_nodes_wait_while_the_leaders_log_is_long() -> None:
+    engine, runtime = Leading(), ManualRuntime()
+    leader, follower = replica_of(engine, ManualRuntime()), replica_of(Following(), runtime)
+    leader.log_is_long = True
+    leader.tick(HEARTBEAT_MS, 0.0)
+    assert leader.saturated()
+    (said,) = [each for each in engine.sent if isinstance(each, LogIsLong)]
+    assert said == LogIsLong(7, 1, 2)
+    follower.receive(said)
+    hold_ms = HOLD_HEARTBEATS * HEARTBEAT_MS
+    for later_ms, waits in ((hold_ms - 1, True), (hold_ms, False)):
+        follower.tick(runtime.now_ms + later_ms, 0.0)
+        assert follower.saturated() == waits
+    engine.sent.clear()
+    leader.log_is_long = False
+    leader.tick(2 * HEARTBEAT_MS, 0.0)
+    assert not any(isinstance(each, LogIsLong) for each in engine.sent)

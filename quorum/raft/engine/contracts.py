@@ -16,12 +16,15 @@ from quorum.raft.requests.origins import (
     DigestNotice,
     Forward,
     ForwardExpected,
+    LogIsLong,
     RegisterOrigin,
     SessionTouches,
 )
 
 #: messages between nodes that are not the core's
-ShellMessage = Forward | ForwardExpected | RegisterOrigin | SessionTouches | DigestDifference | DigestNotice
+ShellMessage = (
+    Forward | ForwardExpected | RegisterOrigin | SessionTouches | LogIsLong | DigestDifference | DigestNotice
+)
 
 
 class Application(Protocol):

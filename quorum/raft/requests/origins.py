@@ -7,8 +7,8 @@ the next of its origin, counting what is in the leader's unapplied tail. The sta
 copy of the rule (it applies only the exact successor), so a mistake here can delay a batch but never apply
 it twice or out of order.
 
-The module also holds the shell's other messages between nodes (touched sessions, digests), which know no
-rules here.
+The module also holds the shell's other messages between nodes (touched sessions, long logs, digests), which
+know no rules here.
 
 All of this is soft state but the origin incarnation, which the shell makes durable before the first batch
 of it leaves. Neither half knows the network, the clock (times come in as arguments) or what a batch
@@ -90,6 +90,14 @@ class SessionTouches(NamedTuple):
     session_ids: tuple[int, ...]
 
 
+class LogIsLong(NamedTuple):
+    """The leader's clients wait for a snapshot: the receiver's are to wait with them, for some heartbeats."""
+
+    term: int
+    sender: int
+    receiver: int
+
+
 class DigestNotice(NamedTuple):
     """The digests of the leader's state as of the entry that it applied last; for the receiver to compare."""
 
@@ -122,6 +130,7 @@ FORWARDING_MESSAGE_TYPES: Final[Mapping[int, type[Any]]] = {
     35: SessionTouches,
     36: DigestNotice,
     37: DigestDifference,
+    38: LogIsLong,
 }
 
 
