@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from quorum.metadata.numbers import TopicId
+
 #: As leader of a partition: nobody leads it now.
 NO_LEADER: Final = -1
 #: As leader of a partition in UpdateMetadata: the partition is being deleted.
@@ -38,8 +40,8 @@ class PartitionView(NamedTuple):
 class TopicView(NamedTuple):
     """One topic."""
 
-    #: A UUID; None for a topic without an id.
-    topic_id: Hashable | None
+    #: None for a topic without an id.
+    topic_id: TopicId | None
     #: {partition: what is known of it}
     partitions: dict[int, PartitionView]
 
@@ -81,7 +83,7 @@ class _Topic(Protocol):
     @property
     def topic_name(self) -> str: ...
     @property
-    def topic_id(self) -> Hashable | None: ...
+    def topic_id(self) -> TopicId | None: ...
     @property
     def partition_states(self) -> Sequence[_Partition]: ...
 

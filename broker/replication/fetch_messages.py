@@ -6,35 +6,20 @@ Source: Kafka's FetchRequest.json and FetchResponse.json; KIP-227, KIP-516, KIP-
 
 from __future__ import annotations
 
-import io
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
-from typing import Final, NamedTuple, cast
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
-from kio.schema.fetch.v16.request import (
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    ForgottenTopic,
-    ReplicaState,
-)
 from kio.schema.fetch.v16.response import FetchResponse
-from kio.schema.types import BrokerId
-from kio.serial import entity_writer
-from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from broker.core.fetched import FetchOutcome, FetchPosition
+from broker.wire.packing import AskedPartition, pack_fetch_request
 from controller.wire.codes import ErrorCode
 from controller.wire.decoding import Buffer, decode
 from quorum.metadata.numbers import BrokerGeneration
 
 FETCH: Final = 1
 FETCH_VERSION: Final = 16
-
-_write_request = entity_writer(FetchRequest)
-#: Without the checks of kio's number types: there is one for every partition, several times a second.
-_fetch_partition = cast("Callable[..., FetchPartition]", FetchPartition)
 
 
 class TopicPartition(NamedTuple):
@@ -67,42 +52,22 @@ def encode_fetch(
         max_wait_ms: how long the leader may hold the request.
         max_bytes: of records in the answer.
     """
-    topics: list[FetchTopic] = []
-    topic_id: uuid.UUID | None = None
-    partitions: list[FetchPartition] = []
-    for name, position in positions:
-        if name.topic_id != topic_id and partitions:
-            topics.append(FetchTopic(topic_id=topic_id, partitions=tuple(partitions)))
-            partitions = []
-        topic_id = name.topic_id
-        partitions.append(
-            _fetch_partition(
-                partition=name.partition,
-                current_leader_epoch=position.current_leader_epoch,
-                fetch_offset=position.offset,
-                last_fetched_epoch=position.last_fetched_epoch,
-                log_start_offset=position.log_start_offset,
-                partition_max_bytes=position.max_bytes,
-            )
-        )
-    if partitions:
-        topics.append(FetchTopic(topic_id=topic_id, partitions=tuple(partitions)))
-    request = FetchRequest(
-        replica_state=ReplicaState(replica_id=BrokerId(broker_id), replica_epoch=i64(generation)),
-        max_wait=i32Timedelta.parse(timedelta(milliseconds=max_wait_ms)),
-        min_bytes=i32(1),
-        max_bytes=i32(max_bytes),
-        isolation_level=i8(0),
-        session_id=i32(session_id),
-        session_epoch=i32(session_epoch),
-        topics=tuple(topics),
-        forgotten_topics_data=tuple(
-            ForgottenTopic(topic_id=name.topic_id, partitions=(i32(name.partition),)) for name in forgotten
-        ),
+    topics: list[tuple[uuid.UUID | None, list[AskedPartition]]] = []
+    for (topic_id, partition), position in positions:
+        if not topics or topics[-1][0] != topic_id:
+            topics.append((topic_id, []))
+        offset, most, leader_epoch, fetched_epoch, start, _ = position
+        topics[-1][1].append((partition, leader_epoch, offset, fetched_epoch, start, most))
+    return pack_fetch_request(
+        topics,
+        forgotten,
+        broker_id,
+        generation,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        max_wait_ms=max_wait_ms,
+        max_bytes=max_bytes,
     )
-    buffer = io.BytesIO()
-    _write_request(buffer, request)
-    return buffer.getvalue()
 
 
 def decode_fetch(body: Buffer) -> tuple[ErrorCode, int, Iterator[tuple[TopicPartition, FetchOutcome]]]:

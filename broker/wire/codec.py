@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import GeneratorType, UnionType
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin
+from typing import Any, Final, Union, get_args, get_origin
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_writer
@@ -85,25 +85,16 @@ def encode_response(api_key: int, api_version: int, values: Values) -> bytes:
     return _encode(response_type(api_key, api_version), values)
 
 
-class KeptRow(NamedTuple):
-    """A row of a generator whose bytes are kept for other answers."""
-
-    values: Values
-    #: {version: the row as it is written}
-    kept: dict[int, bytes]
-
-
 class LongResponse:
     """The body of a response that is written in steps, so that others get their turn between them.
 
     An array may be given as a generator, which makes its rows as they are written: what is large is nowhere
-    whole but in its bytes. Its rows may also be a KeptRow, or bytes that were kept.
+    whole but in its bytes. Its rows may also be bytes, as they are written.
     """
 
     def __init__(self, api_key: int, api_version: int, values: Values) -> None:
         """Begin with nothing written; see `steps`."""
         self._kind = response_type(api_key, api_version)
-        self._api_version = api_version
         self._values = values
         #: written so far
         self.size_bytes = 0
@@ -133,10 +124,7 @@ class LongResponse:
                 self.size_bytes += len(row)
                 yield
                 continue
-            begin = len(rows)
-            yield from self._write(_row_kind(kind, name), row.values if type(row) is KeptRow else row, rows)
-            if type(row) is KeptRow:
-                row.kept[self._api_version] = bytes(rows[begin:])
+            yield from self._write(_row_kind(kind, name), row, rows)
         self.size_bytes += len(head) + len(tail)
         out += head + _array_length(kind, count)
         out += rows

@@ -1,16 +1,17 @@
-"""Fetch responses, Produce requests and responses, packed by hand: they are what every record costs.
+"""Fetch and Produce, packed by hand: they are what every record costs. And the rows of Metadata responses.
 
 Record batches stay the objects that they are: a message is a list of parts that the transport writes one
 behind the other, so records are not copied here. What is in a message is decided elsewhere. Every version is
 compared byte for byte with kio in a property test.
-Source: FetchResponse.json, ProduceRequest.json, ProduceResponse.json (Kafka 3.9); KIP-482 (compact lengths,
-tagged fields).
+Source: FetchRequest.json, FetchResponse.json, MetadataResponse.json, ProduceRequest.json,
+ProduceResponse.json (Kafka 3.9); KIP-482 (compact lengths, tagged fields).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -23,6 +24,10 @@ Parts = list[bytes | memoryview]
 #: Records up to this size are copied behind what stands before them: one piece more costs more than that.
 _INLINE_BYTES_MAX: Final = 4096
 _NO_TOPIC_ID: Final = bytes(16)
+#: topic_authorized_operations, which nobody is given
+_NO_OPERATIONS: Final = b"\x80\0\0\0"
+#: How many layouts of partitions are kept: one for each combination of array lengths that occurs.
+_LAYOUTS_MAX: Final = 1000
 
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
@@ -33,6 +38,14 @@ _PARTITION: Final = Struct(">ihqq")
 _PRODUCED: Final = Struct(">ihqq")
 #: tag, size, epoch, end offset, no tags
 _DIVERGING: Final = Struct(">BBiqB")
+#: index, current leader epoch, offset, last fetched epoch, start of the log, bytes at most, no tags
+_ASKED: Final = Struct(">iiqiqix")
+#: how long to wait, bytes at least, bytes at most, isolation level, session id and epoch
+_FETCH: Final = Struct(">iiibii")
+#: one partition, its index, no tags
+_FORGOTTEN: Final = Struct(">Bix")
+#: no rack, one tag: its number, size, replica id, replica epoch, no tags
+_REPLICA: Final = Struct(">BBBBiqx")
 #: tag, size, leader id, leader epoch, no tags
 _LEADER: Final = Struct(">BBiiB")
 
@@ -61,6 +74,11 @@ class FetchedTopic(NamedTuple):
     partitions: Sequence[FetchedPartition]
 
 
+#: A partition in a Fetch request: index, current leader epoch, offset, last fetched epoch, start of the log,
+#: bytes at most.
+AskedPartition = tuple[int, int, int, int, int, int]
+
+
 class ProducedPartition(NamedTuple):
     """One partition in a Produce response; numbers that are not known are -1."""
 
@@ -72,6 +90,18 @@ class ProducedPartition(NamedTuple):
     error_message: str | None = None
     #: (broker id, leader epoch)
     current_leader: tuple[int, int] | None = None
+
+
+class PartitionRow(NamedTuple):
+    """One partition in a Metadata response, with the names of its fields there."""
+
+    error_code: int
+    partition_index: int
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: Sequence[int]
+    isr_nodes: Sequence[int]
+    offline_replicas: Sequence[int]
 
 
 class NodeEndpoint(NamedTuple):
@@ -108,7 +138,7 @@ def pack_fetch_response(
     head += _count(len(topics), flexible)
     for topic in topics:
         if api_version >= 13:
-            head += _NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes
+            head += _topic_id(topic.topic_id)
         else:
             head += _string(topic.name, flexible)
         head += _count(len(topic.partitions), flexible)
@@ -120,6 +150,42 @@ def pack_fetch_response(
         head += _endpoints(node_endpoints) if api_version >= 16 and node_endpoints else b"\0"
     parts.append(bytes(head))
     return parts
+
+
+def pack_fetch_request(
+    topics: Sequence[tuple[uuid.UUID | None, Sequence[AskedPartition]]],
+    forgotten: Iterable[tuple[uuid.UUID | None, int]],
+    replica_id: int,
+    replica_epoch: int,
+    *,
+    session_id: int,
+    session_epoch: int,
+    max_wait_ms: int,
+    max_bytes: int,
+) -> bytes:
+    """Pack a follower's Fetch request of version 16.
+
+    Args:
+        topics: (id, what is asked of its partitions).
+        forgotten: (id of a topic, partition) that the session shall read no longer.
+        replica_id: the follower.
+        replica_epoch: its generation.
+        session_id: 0: none.
+        session_epoch: of the request in its session.
+        max_wait_ms: how long the leader may hold the request.
+        max_bytes: of records in the answer.
+    """
+    packed = bytearray(_FETCH.pack(max_wait_ms, 1, max_bytes, 0, session_id, session_epoch))
+    packed += _count(len(topics), flexible=True)
+    for topic_id, partitions in topics:
+        packed += _topic_id(topic_id) + _count(len(partitions), flexible=True)
+        for asked in partitions:
+            packed += _ASKED.pack(*asked)
+        packed.append(0)
+    gone = [_topic_id(topic_id) + _FORGOTTEN.pack(2, index) for topic_id, index in forgotten]
+    packed += _count(len(gone), flexible=True) + b"".join(gone)
+    packed += _REPLICA.pack(1, 1, 1, 13, replica_id, replica_epoch)
+    return bytes(packed)
 
 
 def _pack_partition(parts: Parts, head: bytearray, version: int, partition: FetchedPartition) -> bytearray:
@@ -223,6 +289,59 @@ def pack_produce_response(
     return [bytes(head)]
 
 
+def pack_topic_row(
+    api_version: int, name: str, topic_id: uuid.UUID | None, partitions: Iterable[PartitionRow]
+) -> bytes:
+    """Pack a topic that there is, as a Metadata response of version 0 to 12 names it.
+
+    Args:
+        api_version: the version.
+        name: of the topic.
+        topic_id: None: it has none; versions before 10 cannot say it.
+        partitions: its partitions.
+    """
+    flexible = api_version >= 9
+    rows: list[bytes] = []
+    for error_code, index, leader_id, leader_epoch, replicas, isr, offline in partitions:
+        pack, replica_count, isr_count, offline_count = _row_layout(
+            api_version, len(replicas), len(isr), len(offline)
+        )
+        head = (leader_id, leader_epoch) if api_version >= 7 else (leader_id,)
+        tail = (offline_count, *offline) if api_version >= 5 else ()
+        rows.append(pack(error_code, index, *head, replica_count, *replicas, isr_count, *isr, *tail))
+    row = bytearray(2) + _string(name, flexible)
+    if api_version >= 10:
+        row += _topic_id(topic_id)
+    if api_version >= 1:
+        # No topic is internal.
+        row.append(0)
+    row += _count(len(rows), flexible)
+    row += b"".join(rows)
+    if api_version >= 8:
+        row += _NO_OPERATIONS
+    if flexible:
+        row.append(0)
+    return bytes(row)
+
+
+@lru_cache(maxsize=_LAYOUTS_MAX)
+def _row_layout(
+    api_version: int, replicas: int, isr: int, offline: int
+) -> tuple[Callable[..., bytes], bytes, bytes, bytes]:
+    """Return how a partition with arrays of these lengths is packed, and the lengths as they are packed."""
+    flexible = api_version >= 9
+    counts = [_count(each, flexible) for each in (replicas, isr, offline)]
+    arrays = [f"{len(count)}s{each}i" for count, each in zip(counts, (replicas, isr, offline), strict=True)]
+    layout = Struct(
+        ">hii"
+        + ("i" if api_version >= 7 else "")
+        + "".join(arrays if api_version >= 5 else arrays[:2])
+        # No tags.
+        + ("x" if flexible else "")
+    )
+    return layout.pack, counts[0], counts[1], counts[2]
+
+
 def _append_records(parts: Parts, head: bytearray, records: bytes | memoryview, flexible: bool) -> bytearray:
     """Append records to the head, or put both among the parts; returns the head to go on with."""
     head += packed_varint(len(records) + 1) if flexible else _I32.pack(len(records))
@@ -246,6 +365,10 @@ def _endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
 
 def _count(count: int, flexible: bool) -> bytes:
     return packed_varint(count + 1) if flexible else _I32.pack(count)
+
+
+def _topic_id(topic_id: uuid.UUID | None) -> bytes:
+    return _NO_TOPIC_ID if topic_id is None else topic_id.bytes
 
 
 def _string(text: str, flexible: bool) -> bytes:

@@ -138,7 +138,8 @@ def _anew(view: ClusterView) -> bytes:
             "name": name,
             "topic_id": topic.topic_id,
             "partitions": [
-                partition_row(view.brokers, index, each) for index, each in sorted(topic.partitions.items())
+                partition_row(view.brokers, index, each)._asdict()
+                for index, each in sorted(topic.partitions.items())
             ],
         }
         for name, topic in view.topics.items()

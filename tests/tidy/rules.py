@@ -81,7 +81,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker.client": {"log", "wire"},
     "broker.datadir": {"log"},
     "broker.stores": set(),
-    "broker.replication": {"core", "datadir", "log", "stores"},
+    "broker.replication": {"core", "datadir", "log", "stores", "wire"},
     "broker.groups": {"config", "core"},
     "broker.server": {"client", "config", "core", "groups", "replication", "stores", "wire"},
     "broker.lifecycle": {"config", "core", "datadir", "groups", "log", "replication", "server", "stores"},

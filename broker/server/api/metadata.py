@@ -17,7 +17,8 @@ from broker.server.api.partitions import client_endpoints, why_no_topic
 from broker.server.auto_topics import create_missing_topics
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
-from broker.wire.codec import KeptRow, Values
+from broker.wire.codec import Values
+from broker.wire.packing import PartitionRow, pack_topic_row
 from controller.wire.codes import ErrorCode
 
 #: Name and id of a topic that is asked for, as far as they are known.
@@ -70,7 +71,7 @@ def _answer(
     view, version = services.view, call.request.api_version
     # The rows are made while they are written, but with the brokers of now: a leader must be among them.
     brokers, rows = view.brokers, view.rows
-    topics: Iterator[Values | KeptRow | bytes]
+    topics: Iterator[Values | bytes]
     if wanted is None:
         names = list(view.topics)
         topics = (_topic(view, brokers, rows, name, version) for name in names if name in view.topics)
@@ -100,7 +101,7 @@ def no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCode
 
 def _topic(
     view: ClusterView, brokers: Collection[int], rows: dict[str, dict[int, bytes]], name: str, version: int
-) -> KeptRow | bytes:
+) -> bytes:
     """Return the row of a topic that there is; with the brokers and the kept rows of one moment."""
     kept = rows.setdefault(name, {})
     if version in kept:
@@ -108,30 +109,25 @@ def _topic(
     if len(kept) >= ROW_VERSIONS_MAX:
         kept.clear()
     topic = view.topics[name]
-    partitions = [
+    partitions = (
         partition_row(brokers, index, partition) for index, partition in sorted(topic.partitions.items())
-    ]
-    values = {
-        "error_code": ErrorCode.NONE,
-        "name": name,
-        "topic_id": topic.topic_id,
-        "partitions": partitions,
-    }
-    return KeptRow(values, kept)
+    )
+    row = kept[version] = pack_topic_row(version, name, topic.topic_id, partitions)
+    return row
 
 
-def partition_row(brokers: Collection[int], index: int, partition: PartitionView) -> Values:
+def partition_row(brokers: Collection[int], index: int, partition: PartitionView) -> PartitionRow:
     """Return a partition as clients see it, with the live brokers."""
     led = partition.leader in brokers
-    return {
-        "error_code": ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
-        "partition_index": index,
-        "leader_id": partition.leader if led else NO_LEADER,
-        "leader_epoch": partition.leader_epoch,
-        "replica_nodes": partition.replicas,
-        "isr_nodes": partition.isr,
-        "offline_replicas": [replica for replica in partition.replicas if replica not in brokers],
-    }
+    return PartitionRow(
+        ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        index,
+        partition.leader if led else NO_LEADER,
+        partition.leader_epoch,
+        partition.replicas,
+        partition.isr,
+        [replica for replica in partition.replicas if replica not in brokers],
+    )
 
 
 def describe_cluster(services: BrokerServices, call: Call) -> Answer:

@@ -55,7 +55,7 @@ def why_no_topic(view: ClusterView, name: str) -> tuple[ErrorCode, str]:
 def topic_id(view: ClusterView, topic: str) -> uuid.UUID | None:
     """Return the id of a topic, if it is known and has one."""
     found = view.topics.get(topic)
-    return found.topic_id if found is not None and isinstance(found.topic_id, uuid.UUID) else None
+    return None if found is None else found.topic_id
 
 
 def current_leader(view: ClusterView, key: PartitionKey, error_code: int) -> tuple[int, int] | None:

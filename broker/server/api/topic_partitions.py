@@ -61,4 +61,9 @@ def _topic(services: BrokerServices, name: str, topic: TopicView, numbers: list[
 def _partition(services: BrokerServices, number: int, partition: PartitionView) -> Values:
     row = partition_row(services.view.brokers, number, partition)
     # There are no such replicas: only members of the ISR are elected.
-    return {**row, "error_code": ErrorCode.NONE, "eligible_leader_replicas": (), "last_known_elr": ()}
+    return {
+        **row._asdict(),
+        "error_code": ErrorCode.NONE,
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
+    }

@@ -2,25 +2,32 @@
 
 import uuid
 from collections.abc import Sequence
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.core.fetched import FetchPosition
+from broker.replication.fetch_messages import FETCH_VERSION, TopicPartition, encode_fetch
 from broker.server.table import FOR_CLIENTS
-from broker.wire.codec import decode_request, encode_request, encode_response
+from broker.wire.codec import LongResponse, decode_request, encode_request, encode_response
 from broker.wire.packing import (
     FetchedPartition,
     FetchedTopic,
     NodeEndpoint,
+    PartitionRow,
     ProducedPartition,
     pack_fetch_response,
     pack_produce_request,
     pack_produce_response,
+    pack_topic_row,
 )
 from controller.wire.apis import ApiKey
 from controller.wire.decoding import MalformedMessageError
+from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
+from tests.support.broker_wire import whole
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -39,6 +46,10 @@ APPEND_TIME = st.sampled_from([-1, 0, 1_700_000_000_000])
 PRODUCED = st.builds(
     ProducedPartition, INT32, ERROR, INT64, APPEND_TIME, INT64, st.one_of(st.none(), NAME), PAIR
 )
+TOPIC_ID = st.one_of(st.none(), st.uuids(allow_nil=False))
+IDS = st.lists(INT32, max_size=200)
+ROWS = st.builds(PartitionRow, ERROR, INT32, INT32, INT32, IDS, IDS, IDS)
+POSITION = st.builds(FetchPosition, INT64, INT32, INT32, INT32, INT64)
 ENDPOINTS = st.builds(NodeEndpoint, INT32, NAME, INT32, st.one_of(st.none(), NAME))
 
 
@@ -79,6 +90,7 @@ def pair(value: tuple[int, int] | None, first: str, second: str) -> dict[str, in
 
 
 FETCH = FOR_CLIENTS[ApiKey.FETCH].versions
+METADATA = FOR_CLIENTS[ApiKey.METADATA].versions
 PRODUCE = FOR_CLIENTS[ApiKey.PRODUCE].versions
 
 
@@ -91,6 +103,77 @@ def test_fetch_responses_equal_those_of_kio(
     packed = pack_fetch_response(version, topics, error_code=error_code, node_endpoints=endpoints)
     expected = encode_response(ApiKey.FETCH, version, fetch_values(topics, error_code, endpoints))
     assert b"".join(packed) == expected
+
+
+@given(
+    positions=st.lists(st.tuples(st.builds(TopicPartition, TOPIC_ID, INT32), POSITION), max_size=5),
+    forgotten=st.lists(st.builds(TopicPartition, TOPIC_ID, INT32), max_size=3),
+    numbers=st.tuples(INT32, INT32, INT32, INT32, INT32),
+    generation=INT64,
+)
+def test_fetch_requests_equal_those_of_kio(
+    positions: list[tuple[TopicPartition, FetchPosition]],
+    forgotten: list[TopicPartition],
+    numbers: tuple[int, int, int, int, int],
+    generation: int,
+) -> None:
+    broker_id, session_id, session_epoch, max_wait_ms, max_bytes = numbers
+    packed = encode_fetch(
+        positions,
+        forgotten,
+        broker_id,
+        BrokerGeneration(generation),
+        session_id=session_id,
+        session_epoch=session_epoch,
+        max_wait_ms=max_wait_ms,
+        max_bytes=max_bytes,
+    )
+    values = {
+        "replica_state": {"replica_id": broker_id, "replica_epoch": generation},
+        "max_wait": max_wait_ms,
+        "min_bytes": 1,
+        "max_bytes": max_bytes,
+        "session_id": session_id,
+        "session_epoch": session_epoch,
+        "topics": [
+            {
+                "topic_id": topic_id,
+                "partitions": [
+                    {
+                        "partition": name.partition,
+                        "current_leader_epoch": position.current_leader_epoch,
+                        "fetch_offset": position.offset,
+                        "last_fetched_epoch": position.last_fetched_epoch,
+                        "log_start_offset": position.log_start_offset,
+                        "partition_max_bytes": position.max_bytes,
+                    }
+                    for name, position in rows
+                ],
+            }
+            for topic_id, rows in groupby(positions, lambda each: each[0].topic_id)
+        ],
+        "forgotten_topics_data": [
+            {"topic_id": each.topic_id, "partitions": [each.partition]} for each in forgotten
+        ],
+    }
+    assert packed == encode_request(ApiKey.FETCH, FETCH_VERSION, values)
+
+
+@pytest.mark.parametrize("version", range(METADATA.low, METADATA.high + 1))
+@given(name=NAME, topic_id=TOPIC_ID, rows=st.lists(ROWS, max_size=3))
+@settings(max_examples=40, deadline=None)
+def test_topic_rows_equal_those_of_kio(
+    version: int, name: str, topic_id: uuid.UUID | None, rows: list[PartitionRow]
+) -> None:
+    values = {"brokers": (), "cluster_id": None, "controller_id": 1}
+    topic = {"error_code": 0, "name": name, "topic_id": topic_id}
+    topic["partitions"] = [each._asdict() for each in rows]
+    given_bytes = LongResponse(
+        ApiKey.METADATA,
+        version,
+        {**values, "topics": (each for each in [pack_topic_row(version, name, topic_id, rows)])},
+    )
+    assert whole(given_bytes) == encode_response(ApiKey.METADATA, version, {**values, "topics": [topic]})
 
 
 @pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE.high + 1))
