@@ -38,8 +38,9 @@ examples:
 
 log = logging.getLogger("quorate.broker")
 
-#: Allocations of young objects before the collector looks at them.
-GC_YOUNG_OBJECTS_MAX = 50_000
+#: How many young objects the collector looks at in one go, which holds the loop; how many of these rounds
+#: make one of the next generation, and how many of those one of all objects.
+GC_THRESHOLDS = (10_000, 20, 500)
 #: {distribution of the extra: its module}
 _NEEDED = {"kio": "kio", "cramjam": "cramjam", "crc32c": "crc32c", "google-re2": "re2"}
 
@@ -94,7 +95,7 @@ async def _serve(config: BrokerConfig, parent_fd: int | None) -> None:
             return
         starting.result()
         gc.freeze()
-        gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
+        gc.set_threshold(*GC_THRESHOLDS)
         stopped = asyncio.ensure_future(broker.run_until_stopped())
         either: set[asyncio.Future[Any]] = {stop_request, stopped}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

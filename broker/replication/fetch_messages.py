@@ -58,9 +58,12 @@ def encode_fetch(
             topics.append((topic_id, []))
         offset, most, leader_epoch, fetched_epoch, start, _ = position
         topics[-1][1].append((partition, leader_epoch, offset, fetched_epoch, start, most))
+    gone: dict[uuid.UUID | None, list[int]] = {}
+    for topic_id, partition in forgotten:
+        gone.setdefault(topic_id, []).append(partition)
     return pack_fetch_request(
         topics,
-        forgotten,
+        gone,
         broker_id,
         generation,
         session_id=session_id,

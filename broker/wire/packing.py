@@ -42,8 +42,6 @@ _DIVERGING: Final = Struct(">BBiqB")
 _ASKED: Final = Struct(">iiqiqix")
 #: how long to wait, bytes at least, bytes at most, isolation level, session id and epoch
 _FETCH: Final = Struct(">iiibii")
-#: one partition, its index, no tags
-_FORGOTTEN: Final = Struct(">Bix")
 #: no rack, one tag: its number, size, replica id, replica epoch, no tags
 _REPLICA: Final = Struct(">BBBBiqx")
 #: tag, size, leader id, leader epoch, no tags
@@ -154,7 +152,7 @@ def pack_fetch_response(
 
 def pack_fetch_request(
     topics: Sequence[tuple[uuid.UUID | None, Sequence[AskedPartition]]],
-    forgotten: Iterable[tuple[uuid.UUID | None, int]],
+    forgotten: Mapping[uuid.UUID | None, Sequence[int]],
     replica_id: int,
     replica_epoch: int,
     *,
@@ -167,7 +165,7 @@ def pack_fetch_request(
 
     Args:
         topics: (id, what is asked of its partitions).
-        forgotten: (id of a topic, partition) that the session shall read no longer.
+        forgotten: {id of a topic: partitions that the session shall read no longer}
         replica_id: the follower.
         replica_epoch: its generation.
         session_id: 0: none.
@@ -182,8 +180,10 @@ def pack_fetch_request(
         for asked in partitions:
             packed += _ASKED.pack(*asked)
         packed.append(0)
-    gone = [_topic_id(topic_id) + _FORGOTTEN.pack(2, index) for topic_id, index in forgotten]
-    packed += _count(len(gone), flexible=True) + b"".join(gone)
+    packed += _count(len(forgotten), flexible=True)
+    for topic_id, indices in forgotten.items():
+        packed += _topic_id(topic_id) + _count(len(indices), flexible=True)
+        packed += b"".join(map(_I32.pack, indices)) + b"\0"
     packed += _REPLICA.pack(1, 1, 1, 13, replica_id, replica_epoch)
     return bytes(packed)
 

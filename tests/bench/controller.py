@@ -25,7 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
 from tests.bench.cases import Row
-from tests.bench.group_systems import SYSTEMS, GroupSystem, QuorateBrokers
+from tests.bench.group_systems import GroupSystem, QuorateBrokers, measured
 from tests.bench.report import rounds_table, table
 from tests.support.nodes import eventually
 
@@ -258,20 +258,11 @@ def _packets(host: str, port: str) -> int:
 def run(folder: Path, peers: Sequence[str], sizes: Sizes = FULL) -> list[str]:
     """Measure Quorate with both channels, and the peers; returns the lines of the report."""
     rows = Rows(sizes)
-    samples: dict[tuple[str, str], list[float]] = {}
-    names: list[str] = []
-    for turn in range(sizes.rounds):
-        for kind in (*OWN, *peers):
-            place = folder / f"{kind}-{turn}"
-            place.mkdir()
-            system = SYSTEMS[kind](place)
-            try:
-                found = Measurement(system, sizes).run()
-            finally:
-                system.close()
-            for row, value in found:
-                samples.setdefault((row.name, system.name), []).append(value)
-            if system.name not in names:
-                names.append(system.name)
+    samples, names = measured(
+        folder,
+        (*OWN, *peers),
+        sizes.rounds,
+        lambda system: [(row.name, value) for row, value in Measurement(system, sizes).run()],
+    )
     lines = ["", f"Medians of {sizes.rounds} rounds.", "", *table(rows.all(), names, samples)]
     return [*lines, "", "Every round:", "", *rounds_table(rows.all(), names, samples)]

@@ -24,7 +24,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import WatchedEvent
 
 from tests.bench.cases import Row
-from tests.bench.group_systems import SYSTEMS, GroupSystem, QuorateBrokers
+from tests.bench.group_systems import GroupSystem, QuorateBrokers, measured
 from tests.bench.machine import cpu_seconds
 from tests.bench.report import rounds_table, table
 from tests.support.nodes import eventually
@@ -153,20 +153,8 @@ class Measurement:
 
 def run(folder: Path, peers: Sequence[str], sizes: Sizes = FULL) -> list[str]:
     """Measure Quorate and the peers; returns the lines of the report."""
-    samples: dict[tuple[str, str], list[float]] = {}
-    names: list[str] = []
-    for turn in range(sizes.rounds):
-        for kind in ("quorate", *peers):
-            place = folder / f"{kind}-{turn}"
-            place.mkdir()
-            system = SYSTEMS[kind](place)
-            try:
-                found = Measurement(system, sizes).run()
-            finally:
-                system.close()
-            for name, value in found.items():
-                samples.setdefault((name, system.name), []).append(value)
-            if system.name not in names:
-                names.append(system.name)
+    samples, names = measured(
+        folder, ("quorate", *peers), sizes.rounds, lambda system: Measurement(system, sizes).run().items()
+    )
     lines = ["", f"Medians of {sizes.rounds} rounds.", "", *table(sizes.rows(), names, samples)]
     return [*lines, "", "Every round:", "", *rounds_table(sizes.rows(), names, samples)]

@@ -11,7 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -225,3 +225,37 @@ SYSTEMS: Final[Mapping[str, Callable[[Path], GroupSystem]]] = {
     "queue": lambda folder: QuorateBrokers(folder, "Quorate, by queues", "queue"),
     "kafka": KafkaBrokers,
 }
+
+
+def measured(
+    folder: Path,
+    kinds: Sequence[str],
+    rounds: int,
+    measure: Callable[[GroupSystem], Iterable[tuple[str, float]]],
+) -> tuple[dict[tuple[str, str], list[float]], list[str]]:
+    """Start each kind of system anew for each round, one after the other, and measure it.
+
+    Args:
+        folder: gets a folder for each.
+        kinds: names in SYSTEMS.
+        rounds: how often.
+        measure: yields (name of a row, value).
+
+    Returns:
+        {(name of the row, name of the system): one value per round}, and the systems in their order.
+    """
+    samples: dict[tuple[str, str], list[float]] = {}
+    names: dict[str, None] = {}
+    for turn in range(rounds):
+        for kind in kinds:
+            place = folder / f"{kind}-{turn}"
+            place.mkdir()
+            system = SYSTEMS[kind](place)
+            try:
+                found = measure(system)
+            finally:
+                system.close()
+            names[system.name] = None
+            for name, value in found:
+                samples.setdefault((name, system.name), []).append(value)
+    return samples, list(names)

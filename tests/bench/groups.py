@@ -32,7 +32,7 @@ from tests.bench.group_load import (
     Tally,
     subscription,
 )
-from tests.bench.group_systems import SESSION_TIMEOUT_MS, SYSTEMS, GroupSystem
+from tests.bench.group_systems import SESSION_TIMEOUT_MS, GroupSystem, measured
 from tests.bench.machine import cpu_seconds
 from tests.bench.report import rounds_table, table
 from tests.support.group_members import create_topic
@@ -249,21 +249,12 @@ class Measurement:
 def run(folder: Path, peers: Sequence[str], sizes: Sizes = FULL) -> list[str]:
     """Measure Quorate and the peers; returns the lines of the report."""
     rows = Rows(sizes)
-    samples: dict[tuple[str, str], list[float]] = {}
-    names: list[str] = []
-    for turn in range(sizes.rounds):
-        for kind in (OWN, *peers):
-            place = folder / f"{kind}-{turn}"
-            place.mkdir()
-            system = SYSTEMS[kind](place)
-            try:
-                found = asyncio.run(Measurement(system, sizes).run())
-            finally:
-                system.close()
-            for row, value in found:
-                samples.setdefault((row.name, system.name), []).append(value)
-            if system.name not in names:
-                names.append(system.name)
+    samples, names = measured(
+        folder,
+        (OWN, *peers),
+        sizes.rounds,
+        lambda system: [(row.name, value) for row, value in asyncio.run(Measurement(system, sizes).run())],
+    )
     own = names[0]
     samples[rows.core.name, own] = [group_core.minute_of_heartbeats(sizes.core) for _ in range(sizes.rounds)]
     samples[rows.assignment.name, own] = [

@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.bench import metadata_rows
 from tests.bench.cases import Row
-from tests.bench.group_systems import BROKERS, SYSTEMS, GroupSystem
+from tests.bench.group_systems import BROKERS, GroupSystem, measured
 from tests.bench.report import rounds_table, table
 from tests.support.nodes import eventually
 
@@ -98,21 +98,12 @@ class Measurement:
 def run(folder: Path, peers: Sequence[str], sizes: Sizes = FULL) -> list[str]:
     """Measure Quorate and the peers; returns the lines of the report."""
     rows = sizes.rows()
-    samples: dict[tuple[str, str], list[float]] = {}
-    names: list[str] = []
-    for turn in range(sizes.rounds):
-        for kind in ("quorate", *peers):
-            place = folder / f"{kind}-{turn}"
-            place.mkdir()
-            system = SYSTEMS[kind](place)
-            try:
-                found = Measurement(system).run(sizes)
-            finally:
-                system.close()
-            for idle, value in found.items():
-                samples.setdefault((rows[idle].name, system.name), []).append(value)
-            if system.name not in names:
-                names.append(system.name)
+    samples, names = measured(
+        folder,
+        ("quorate", *peers),
+        sizes.rounds,
+        lambda system: [(rows[idle].name, ms) for idle, ms in Measurement(system).run(sizes).items()],
+    )
     answered = max(sizes.idle)
     for name, values in metadata_rows.measure(answered, sizes.answers).items():
         samples[name, names[0]] = values

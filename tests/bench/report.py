@@ -51,15 +51,17 @@ def value_text(value: float | None, unit: str) -> str:
 
 
 def table(rows: Sequence[Row], systems: Sequence[str], samples: Samples) -> list[str]:
-    """The Markdown table: medians per system, the ratio to the better peer, the goal."""
+    """The Markdown table: medians per system, the ratio to the better peer if there is one, the goal."""
     of = medians(samples)
     peer = "the better peer" if len(systems) > 2 else systems[-1]
-    lines = _header(["case", *systems, f"{systems[0]} / {peer}", "goal"])
+    has_peer = len(systems) > 1
+    lines = _header(["case", *systems, *([f"{systems[0]} / {peer}"] if has_peer else ()), "goal"])
     for row in rows:
         times = ratio(row, of, systems)
         cells = [value_text(of.get((row.name, name)), row.unit) for name in systems]
-        cells += [ABSENT if times is None else f"{times:.2f}×", row.goal or ABSENT]
-        lines.append(_line([row.name, *cells]))
+        if has_peer:
+            cells.append(ABSENT if times is None else f"{times:.2f}×")
+        lines.append(_line([row.name, *cells, row.goal or ABSENT]))
     return lines
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from broker.commands.broker import GC_YOUNG_OBJECTS_MAX
+from broker.commands.broker import GC_THRESHOLDS
 from tests.bench import chart
 from tests.bench.cases import Row
 from tests.bench.controller_world import REPLICAS, ControllerWorld, Costs
@@ -119,7 +119,7 @@ def _values(costs: Costs) -> list[float]:
 def _collecting_as_a_broker() -> Iterator[None]:
     """Let the collector of garbage run as often as in the process of a broker."""
     before = gc.get_threshold()
-    gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         yield
     finally:

@@ -138,6 +138,7 @@ def _session(
     size = len(found)
     found.name(named.positions)
     found.unknown.update(named.unknown)
+    unnamed: set[_Name] = set()
     for topic in request.forgotten_topics_data:
         name = services.view.topic_name(topic.topic_id) if by_id else topic.topic
         if by_id:
@@ -145,11 +146,13 @@ def _session(
             for number in topic.partitions:
                 found.unknown.pop((topic.topic_id, number), None)
         if name is None:
-            # It is deleted, or has never been known.
-            gone = {key for key, each in found.partitions.items() if each.topic_id == topic.topic_id}
-            sessions.forget(found, [key for key in gone if key.partition in topic.partitions])
+            unnamed.update((topic.topic_id, number) for number in topic.partitions)
         else:
             sessions.forget(found, [PartitionKey(name, number) for number in topic.partitions])
+    if unnamed:
+        # They are deleted, or have never been known.
+        named_so = found.partitions.items()
+        sessions.forget(found, [key for key, each in named_so if (each.topic_id, key.partition) in unnamed])
     if len(found) > size and not sessions.has_room(found):
         sessions.end(found)
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -59,9 +59,9 @@ async def test_unclean_leader_takes_committed_records_away(tmp_path: Path) -> No
         state = await cluster.state()
         assert state is not None
         assert state[0].leader_recovery_state == 1
-        # Nothing that comes now counts as committed after a crash.
+        # Nothing that was lost counts as committed after a crash; a regular checkpoint may have come since.
         checkpoint = cluster.folder / "broker-1" / CHECKPOINT_NAME
-        assert read_checkpoint(str(checkpoint)) == {KEY: 1}
+        assert read_checkpoint(str(checkpoint)) in ({KEY: 1}, {KEY: 2})
         assert cluster[1].values() == cluster[2].values()
         assert cluster[1].replica.high_watermark <= 2
 

@@ -153,7 +153,11 @@ def test_fetch_requests_equal_those_of_kio(
             for topic_id, rows in groupby(positions, lambda each: each[0].topic_id)
         ],
         "forgotten_topics_data": [
-            {"topic_id": each.topic_id, "partitions": [each.partition]} for each in forgotten
+            {
+                "topic_id": topic_id,
+                "partitions": [each.partition for each in forgotten if each[0] == topic_id],
+            }
+            for topic_id in dict.fromkeys(each.topic_id for each in forgotten)
         ],
     }
     assert packed == encode_request(ApiKey.FETCH, FETCH_VERSION, values)
