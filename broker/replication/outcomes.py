@@ -7,6 +7,7 @@ Source: Kafka's Fetch, Produce, ListOffsets and OffsetForLeaderEpoch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,6 +47,8 @@ class ProduceOutcome(NamedTuple):
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     message: str | None = None
+    #: (number in the batch, what is wrong)
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 class DeleteOutcome(NamedTuple):
