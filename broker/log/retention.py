@@ -35,6 +35,8 @@ class Retention:
         retention_ms, oldest_ms = self.settings.retention_ms, self.settings.segment_ms
         if self.settings.deletes and retention_ms >= 0:
             oldest_ms = min(oldest_ms, retention_ms)
+        if self.settings.compacts:
+            oldest_ms = min(oldest_ms, self.settings.max_compaction_lag_ms)
         return self.by_age and bool(active.size) and oldest_ms < self.now_ms - active.oldest_ms()
 
     def expired(self, segments: Sequence[Segment]) -> list[Segment]:

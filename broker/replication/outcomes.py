@@ -35,6 +35,11 @@ class ReplicationOptions:
     high_watermark_checkpoint_interval_ms: int = 5000
     #: How often segments are closed for their age, at most, and old ones removed.
     retention_check_interval_ms: int = 60_000
+    #: How often it is looked which logs are to be compacted; what keys may take in memory; what is read and
+    #: written for it in a second.
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 128 * 1024 * 1024
+    log_cleaner_io_max_bytes_per_second: int = 2**63 - 1
     #: A disk that does not answer for so long has failed.
     disk_hang_ms: float = 2000.0
 
