@@ -174,6 +174,18 @@ class BrokerLimitsSection:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanerSection:
+    """Compaction; the names are Kafka's."""
+
+    #: between two looks at which logs are to be compacted
+    log_cleaner_backoff_ms: int = setting(integer(1, _HOUR_MS), 15_000)
+    #: what the keys of one round take in memory; keys that do not fit are for the next round
+    log_cleaner_dedupe_buffer_size: int = setting(integer(_MIB, 1024 * 1024 * _MIB), 128 * _MIB)
+    #: what is read and written for compaction in a second
+    log_cleaner_io_max_bytes_per_second: int = setting(integer(1024, 2**63 - 1), 2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerSecuritySection:
     """How brokers prove themselves to each other."""
 
@@ -211,6 +223,11 @@ class TopicsSection:
     retention_bytes: int = _topic_setting("retention.bytes")
     segment_bytes: int = _topic_setting("segment.bytes")
     segment_ms: int = _topic_setting("segment.ms")
+    cleanup_policy: str = _topic_setting("cleanup.policy")
+    min_cleanable_dirty_ratio: float = _topic_setting("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = _topic_setting("min.compaction.lag.ms")
+    max_compaction_lag_ms: int = _topic_setting("max.compaction.lag.ms")
+    delete_retention_ms: int = _topic_setting("delete.retention.ms")
     max_message_bytes: int = _topic_setting("max.message.bytes")
     min_insync_replicas: int = _topic_setting("min.insync.replicas")
     unclean_leader_election_enable: bool = _topic_setting("unclean.leader.election.enable")
@@ -231,6 +248,7 @@ SECTIONS: dict[str, type | None] = {
     "topics": TopicsSection,
     "groups": GroupsSection,
     "limits": BrokerLimitsSection,
+    "cleaner": CleanerSection,
     "security": BrokerSecuritySection,
 }
 
@@ -252,6 +270,7 @@ class BrokerConfig:
     topics: TopicSettings
     groups: GroupsSection
     limits: BrokerLimitsSection
+    cleaner: CleanerSection
     security: BrokerSecuritySection
 
     def masked(self) -> str:
@@ -320,6 +339,7 @@ def _build(
     topics = read_section(TopicsSection, "topics", raw, folder, problems)
     groups = read_section(GroupsSection, "groups", raw, folder, problems)
     limits = read_section(BrokerLimitsSection, "limits", raw, folder, problems)
+    cleaner = read_section(CleanerSection, "cleaner", raw, folder, problems)
     security = read_section(BrokerSecuritySection, "security", raw, folder, problems)
     if listen:
         _check_listen(listen, problems)
@@ -342,11 +362,20 @@ def _build(
         _check_limits(limits, problems)
     if problems or not (broker and listen and advertised and quorum):
         raise ConfigError.of(problems)
-    if not (topics and groups and limits and security):
+    if not (topics and groups and limits and cleaner and security):
         raise ConfigError.of(problems)
     defaults = TopicSettings(**asdict(topics))
     return BrokerConfig(
-        broker, listen, advertised, MappingProxyType(dial), quorum, defaults, groups, limits, security
+        broker,
+        listen,
+        advertised,
+        MappingProxyType(dial),
+        quorum,
+        defaults,
+        groups,
+        limits,
+        cleaner,
+        security,
     )
 
 

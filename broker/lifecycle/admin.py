@@ -20,6 +20,7 @@ from broker.groups.term import GroupsTerm
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.state import BrokerState
+from broker.replication.compaction import CompactionStatus
 from broker.server.listener import Listener
 from controller.runtime.controller import Controller
 from quorum.platform.loop_watch import LoopWatch
@@ -152,6 +153,7 @@ def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
         ("partitions_cached", "partitions that these sessions hold", sessions.partition_count()),
     ):
         yield GaugeMetricFamily(f"quorate_broker_incremental_fetch_{name}", documentation, value=value)
+    yield from _compaction_metrics(replicas.maintenance.compaction.status)
     sent, fetched = registry.leader_throttle.bytes_total, registry.follower_throttle.bytes_total
     for name, documentation, value in (
         ("isr_shrinks", "ISR changes by which followers left", counters.isr_shrinks),
@@ -173,6 +175,20 @@ def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
             "entries of this broker's queue that no holder of the peer secret signed, deleted",
             value=parts.queue.strangers,
         )
+
+
+def _compaction_metrics(status: CompactionStatus) -> Iterable[Metric]:
+    for name, documentation, value in (
+        ("max_dirty_ratio", "largest share of a compacted log that is not compacted", status.max_dirty_ratio),
+        ("uncleanable_partitions", "logs that cannot be compacted", float(len(status.uncleanable))),
+    ):
+        yield GaugeMetricFamily(f"quorate_broker_cleaner_{name}", documentation, value=value)
+    for name, documentation, count in (
+        ("bytes_read", "bytes of logs that were compacted", status.bytes_read),
+        ("bytes_written", "bytes that compaction has left of them", status.bytes_written),
+        ("failures", "rounds of compaction that failed", status.failures),
+    ):
+        yield CounterMetricFamily(f"quorate_broker_cleaner_{name}", documentation, value=count)
 
 
 def _by(label: str, values: Mapping[str, int], name: str, documentation: str) -> Metric:

@@ -37,6 +37,8 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+#: of a compacted batch: its tombstones go at the time that stands in place of the base timestamp
+DELETE_HORIZON: Final = 0x40
 _CODEC_MAX: Final = 4
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 

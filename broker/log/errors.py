@@ -8,6 +8,7 @@ Source: controller.wire.codes; ARCHITECTURE.md, "Life of a record".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from controller.wire.codes import ErrorCode
@@ -29,9 +30,13 @@ class AppendError(LogError):
 
     fault = Fault.CLIENT
 
-    def __init__(self, error_code: ErrorCode, message: str) -> None:
+    def __init__(
+        self, error_code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]] = ()
+    ) -> None:
         super().__init__(message)
         self.error_code = error_code
+        #: (number in the batch, what is wrong) of the first records that are to blame
+        self.record_errors = record_errors
 
 
 class OffsetOutOfRangeError(LogError):

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from broker.log.batches import NO_PRODUCER, PREFIX, BatchHeader, Buffer
+from broker.log.cleaning.swapping import CleanedSegment, finish, put_in_place, stage, unstage
 from broker.log.copied import copied_batches
 from broker.log.cutting import CutJob, CutPlan, plan_cut
 from broker.log.disk_threads import finished
@@ -36,7 +37,7 @@ from broker.log.reading import read_segment, segment_of
 from broker.log.recovery import EPOCHS_NAME, recover_log
 from broker.log.results import Appended, Read
 from broker.log.retention import Retention
-from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, remove_all
+from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name, remove_all
 from broker.log.time_lookup import TimedBatch, batch_at_or_after, newest_batch
 from broker.log.unsaved import Unsaved
 from quorum.metadata.numbers import LeaderEpoch
@@ -432,6 +433,43 @@ class PartitionLog:
             self._remove_oldest(expired)
         self._epochs.start_at(self.log_start_offset)
         return self.log_start_offset
+
+    def cleanable(self) -> tuple[int, list[Segment], list[tuple[int, int]]]:
+        """Return the log's version, its closed segments on the disk, and which batches stay for producers."""
+        closed = [each for each in self._segments[:-1] if not self._pending.closes(each)]
+        return self._version, closed, self._producers.last_offsets()
+
+    async def swap_in(self, version: int, cleaned: CleanedSegment) -> int | None:
+        """Put a compacted segment in the place of those that it was made of.
+
+        Args:
+            version: of the log that it was made of.
+            cleaned: whose files are there, and durable.
+
+        Returns:
+            The log's version; None: the log has changed, and stays as it is.
+        """
+        await self.settled()
+        if version != self._version:
+            return None
+        stem = f"{self.folder}/{file_name(cleaned.base_offset)}"
+        self._pending.add(partial(stage, stem), partial(self._put_in_place, version, cleaned, stem))
+        await self.settled()
+        return version + 1 if self._version == version + 1 else None
+
+    def _put_in_place(self, version: int, cleaned: CleanedSegment, stem: str) -> None:
+        if version != self._version:
+            self._pending.add(partial(unstage, stem))
+            return
+        self._version += 1
+        replaced = [each for each in self._segments if each.base_offset in cleaned.replaced]
+        first = self._segments.index(replaced[0])
+        for each in replaced:
+            each.retire()
+        segment = put_in_place(self._files, self.folder, cleaned)
+        # Another list: a thread may look for a segment in the old one.
+        self._segments = [*self._segments[:first], segment, *self._segments[first + len(replaced) :]]
+        self._pending.add(partial(finish, segment, replaced[1:]), is_slow=True)
 
     def _remove_oldest(self, expired: Sequence[Segment]) -> None:
         """Let segments go; their files go in a thread, the oldest first: a crash leaves no gap."""

@@ -23,6 +23,7 @@ from broker.log.batches import (
     checked_batch,
 )
 from broker.log.errors import AppendError, UnreadableBatchError
+from broker.log.opened import opened
 from broker.log.records import walk
 from broker.log.unfolding import UNFOLDED_BYTES_MAX
 from controller.wire.codes import ErrorCode
@@ -31,6 +32,9 @@ from quorum.metadata.topic_settings import TopicSettings
 
 #: what a batch may unfold to, as a multiple of max.message.bytes; UNFOLDED_BYTES_MAX in any case
 UNFOLDED_FACTOR: Final = 16
+KEYLESS: Final = "Compacted topic cannot accept message without key."
+#: records of one batch that an answer names
+RECORD_ERRORS_MAX: Final = 1000
 
 
 class ProducedBatch(NamedTuple):
@@ -41,6 +45,8 @@ class ProducedBatch(NamedTuple):
     unfolded_bytes_max: int
     #: whether the topic limits how old its records may be
     age_matters: bool
+    #: whether the topic is compacted: each record needs a key
+    keys_matter: bool = False
 
     @property
     def is_compressed(self) -> bool:
@@ -76,7 +82,7 @@ def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
     check_produced(header, settings)
     unfolded_bytes_max = min(UNFOLDED_FACTOR * settings.max_message_bytes, UNFOLDED_BYTES_MAX)
     age_matters = not settings.has_append_time and settings.timestamp_before_max_ms != INT64_MAX
-    return ProducedBatch(header, records, unfolded_bytes_max, age_matters)
+    return ProducedBatch(header, records, unfolded_bytes_max, age_matters, settings.compacts)
 
 
 def checked_batch_of(
@@ -103,11 +109,26 @@ def checked_batch_of(
         )
     except UnreadableBatchError as error:
         raise AppendError(ErrorCode.INVALID_RECORD, error.message) from error
+    if walked.key_missing and batch.keys_matter:
+        raise _without_keys(batch)
     checked = CheckedBatch(batch.header, memoryview(batch.content), walked.key_missing, walked.oldest)
     if walked.timestamp == batch.header.max_timestamp:
         return checked
     # Look-ups by time and retention believe the header.
     return with_header(checked, batch.header._replace(max_timestamp=walked.timestamp))
+
+
+def _without_keys(batch: ProducedBatch) -> AppendError:
+    """Return Kafka's error for a batch with records that have no key."""
+    records = opened(batch.header, batch.content)
+    found = [(number, KEYLESS) for number, each in enumerate(records) if each.key is None]
+    some = ", ".join(f"RecordError(batchIndex={number}, message='{text}')" for number, text in found[:3])
+    return AppendError(
+        ErrorCode.INVALID_RECORD,
+        f"One or more records have been rejected due to {len(found)} record errors in total, "
+        f"and only showing the first three errors at most: [{some}]",
+        found[:RECORD_ERRORS_MAX],
+    )
 
 
 def with_times(batch: CheckedBatch, settings: TopicSettings, now_ms: int) -> CheckedBatch:
@@ -119,6 +140,9 @@ def with_times(batch: CheckedBatch, settings: TopicSettings, now_ms: int) -> Che
         now_ms: the time of the append.
     """
     header = batch.header
+    if batch.key_missing and settings.compacts:
+        # The topic is compacted only since the batch was checked.
+        raise AppendError(ErrorCode.INVALID_RECORD, KEYLESS)
     if settings.has_append_time:
         stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
         return with_header(batch, stamped)

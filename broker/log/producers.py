@@ -155,6 +155,14 @@ class Producers:
             if producer.batches
         ]
 
+    def last_offsets(self) -> list[tuple[int, int]]:
+        """Return (producer id, last offset) of every batch whose repeat would be known."""
+        return [
+            (producer_id, batch.last_offset)
+            for producer_id, producer in chain(self._beginners.items(), self._producers.items())
+            for batch in producer.batches
+        ]
+
     def truncate_to(self, end_offset: int) -> bool:
         """Forget the batches from an offset on.
 

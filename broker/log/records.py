@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.log.batches import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
 from broker.log.errors import UnreadableBatchError
+from broker.log.opened import opened
 from broker.log.unfolding import UNFOLDED_BYTES_MAX, Bytes, MalformedError, unfolded
 
 np: Any
@@ -89,6 +90,8 @@ def walk(
         unfolded_bytes_max: what the records may unfold to.
         plain_bytes_max: of records that are walked over one by one, which takes up to 0.5 µs a byte.
     """
+    if header.records_count <= header.last_offset_delta:
+        return _walk_compacted(header, batch, at_least)
     try:
         records, begin, end = unfolded(header, batch, unfolded_bytes_max)
         if header.records_count > (end - begin) // RECORD_BYTES_MIN:
@@ -119,6 +122,20 @@ def walk(
         return Walked(header.max_timestamp, header.base_offset, key_missing)
     oldest_time = header.base_timestamp + smallest if abs(smallest) != _NEVER else None
     return Walked(header.base_timestamp + delta, header.base_offset + number, key_missing, oldest_time)
+
+
+def _walk_compacted(header: BatchHeader, batch: Buffer, at_least: int | None) -> Walked:
+    """Walk over what compaction has left of a batch."""
+    newest = Walked(NO_TIMESTAMP, header.base_offset, key_missing=False)
+    for each in opened(header, batch):
+        time_ms = header.base_timestamp + each.timestamp_delta
+        if header.attributes & LOG_APPEND_TIME:
+            time_ms = header.max_timestamp
+        if time_ms > newest.timestamp or newest.timestamp == NO_TIMESTAMP:
+            newest = Walked(time_ms, header.base_offset + each.offset_delta, key_missing=False)
+        if at_least is not None and time_ms >= at_least:
+            break
+    return newest
 
 
 # -- the walk in plain Python ----------------------------------------------------------------------------

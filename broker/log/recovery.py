@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker.log.batches import HEADER, BatchHeader, crc_matches, parse_header, plausible
+from broker.log.cleaning.swapping import finish_swaps
 from broker.log.epochs import LeaderEpochs
 from broker.log.errors import DamagedSegmentError
 from broker.log.files import (
@@ -93,7 +94,7 @@ def _recover_segments(
     files: FilePool, folder: str, is_clean: bool, on_shortened: Callable[[], None]
 ) -> tuple[list[Segment], LeaderEpochs, list[Segment]]:
     """Open the segments and cut what is torn; returns all but the producers of RecoveredLog."""
-    bases = _segment_bases(folder)
+    bases = _segment_bases(files, folder)
     if not bases:
         return [Segment.create(files, folder, 0)], LeaderEpochs(), []
     known_epochs = _read_epochs(folder)
@@ -143,8 +144,9 @@ def _begin_anew(files: FilePool, folder: str, segments: list[Segment], start: in
     return [Segment.create(files, folder, start)]
 
 
-def _segment_bases(folder: str) -> list[int]:
+def _segment_bases(files: FilePool, folder: str) -> list[int]:
     """Return the base offsets of the segments, and remove what a crash left of files that were to go."""
+    finish_swaps(files, folder)
     names = names_in(folder)
     found = {match[0]: int(match[1]) for name in names if (match := _STEM.fullmatch(name))}
     bases = sorted(base for name, base in found.items() if name.endswith(".log"))

@@ -2,8 +2,9 @@
 
 A segment goes as a whole, by its newest record. So that a slow topic does not keep everything until its
 segment is full, one closes when its first record is older than segment.ms or retention.ms. Nothing above the
-high watermark goes. Where the time cannot be trusted nothing closes or goes for its age. Pure, but for the
-time of a file whose records carry none.
+high watermark goes. A topic without "delete" in its cleanup.policy loses only what was deleted on request.
+Where the time cannot be trusted nothing closes or goes for its age. Pure, but for the time of a file whose
+records carry none.
 Source: Kafka's UnifiedLog.deleteOldSegments and LogSegment.shouldRoll (3.9).
 """
 
@@ -32,8 +33,10 @@ class Retention:
     def closes(self, active: Segment) -> bool:
         """Whether the active segment is so old that the next one must begin; an empty one never is."""
         retention_ms, oldest_ms = self.settings.retention_ms, self.settings.segment_ms
-        if retention_ms >= 0:
+        if self.settings.deletes and retention_ms >= 0:
             oldest_ms = min(oldest_ms, retention_ms)
+        if self.settings.compacts:
+            oldest_ms = min(oldest_ms, self.settings.max_compaction_lag_ms)
         return self.by_age and bool(active.size) and oldest_ms < self.now_ms - active.oldest_ms()
 
     def expired(self, segments: Sequence[Segment]) -> list[Segment]:
@@ -41,7 +44,9 @@ class Retention:
         left_bytes = sum(segment.size for segment in segments)
         found: list[Segment] = []
         for oldest, following in pairwise(segments):
-            too_much = 0 <= self.settings.retention_bytes <= left_bytes - oldest.size
+            too_much = (
+                self.settings.deletes and 0 <= self.settings.retention_bytes <= left_bytes - oldest.size
+            )
             deleted = following.base_offset <= self.log_start_offset
             if following.base_offset > self.high_watermark or not (
                 deleted or too_much or self._is_old(oldest)
@@ -53,4 +58,4 @@ class Retention:
 
     def _is_old(self, segment: Segment) -> bool:
         retention_ms = self.settings.retention_ms
-        return self.by_age and 0 <= retention_ms < self.now_ms - segment.newest_ms()
+        return self.settings.deletes and self.by_age and 0 <= retention_ms < self.now_ms - segment.newest_ms()

@@ -244,6 +244,15 @@ class Segment:
         self._vouched_to = self.size
         return True
 
+    def take_cleaned(
+        self, size: int, next_offset: int, max_timestamp: int, max_timestamp_offset: int
+    ) -> None:
+        """Be a compacted segment with complete files; its bytes are checked when they are first read."""
+        self.max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
+        self.next_offset = next_offset
+        self.size = self._vouched_to = size
+        self.release_indexes()
+
     def forget_unindexed(self) -> int:
         """Go back to what the index vouches for; returns the position from which to note batches anew."""
         self.max_timestamp, relative = self.times.last or (NO_TIMESTAMP, 0)
@@ -268,12 +277,16 @@ class Segment:
         end = position + len(records)
         if position >= self._vouched_to or end <= self._checked_to:
             return
+        self.check_batch(position, records)
+        if position <= self._checked_to:
+            self._checked_to = end
+
+    def check_batch(self, position: int, records: bytes) -> None:
+        """Check whole batches."""
         try:
             checked_batches(memoryview(records))
         except AppendError as error:
             raise self.damaged(position + whole_size(memoryview(records))) from error
-        if position <= self._checked_to:
-            self._checked_to = end
 
     def walk(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of each batch from the one that begins at a position on."""
@@ -433,6 +446,11 @@ class Segment:
         """Let go of the files."""
         self._files.forget(self.log_path)
         self._files.forget_indexes(self.stem)
+
+    def retire(self) -> None:
+        """Let go of files that others replace: a thread that still reads finds no index wrong."""
+        self._index_is_wrong = True
+        self.close()
 
     def remove(self) -> None:
         """Remove its files, in any thread once it is closed.

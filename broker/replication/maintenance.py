@@ -1,4 +1,5 @@
-"""What happens by the clock: ISRs shrink, logs are fsynced, high watermarks are checkpointed, segments go.
+"""What happens by the clock: ISRs shrink, logs are fsynced and compacted, high watermarks are checkpointed,
+segments go.
 
 Each is a task of its own, so that ISRs shrink also while the disk does not answer. The checkpoint names every
 log, also one that no request has named yet or that is not open (KAFKA-7235): a start knows by it which logs
@@ -18,6 +19,7 @@ from broker.core.replica_inputs import LagTick
 from broker.datadir.directory import DISK_CHECK_S
 from broker.log.errors import LogStorageError
 from broker.replication.clock import monotonic_ms, wall_ms
+from broker.replication.compaction import Compaction
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
@@ -41,6 +43,7 @@ class Maintenance:
         on_failure: Callable[[QuorateError], None],
     ) -> None:
         """Do nothing before run()."""
+        self.compaction = Compaction(registry, options)
         self._registry = registry
         self._isr_writer = isr_writer
         self._options = options
@@ -55,6 +58,7 @@ class Maintenance:
             self._repeat(self.flush_by_age, FLUSH_CHECK_MS),
             self._repeat(self._registry.write_high_watermarks, options.high_watermark_checkpoint_interval_ms),
             self._repeat(self.delete_expired, options.retention_check_interval_ms),
+            self._repeat(self.compaction.check, options.log_cleaner_backoff_ms),
         )
 
     async def _repeat(self, job: Callable[[], Awaitable[None]], interval_ms: int) -> None:

@@ -7,6 +7,7 @@ Source: Kafka's Fetch, Produce, ListOffsets and OffsetForLeaderEpoch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +35,11 @@ class ReplicationOptions:
     high_watermark_checkpoint_interval_ms: int = 5000
     #: How often segments are closed for their age, at most, and old ones removed.
     retention_check_interval_ms: int = 60_000
+    #: How often it is looked which logs are to be compacted; what keys may take in memory; what is read and
+    #: written for it in a second.
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 128 * 1024 * 1024
+    log_cleaner_io_max_bytes_per_second: int = 2**63 - 1
     #: A disk that does not answer for so long has failed.
     disk_hang_ms: float = 2000.0
 
@@ -46,6 +52,8 @@ class ProduceOutcome(NamedTuple):
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     message: str | None = None
+    #: (number in the batch, what is wrong)
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 class DeleteOutcome(NamedTuple):

@@ -262,4 +262,4 @@ class Producing:
 
 def refusal(error: AppendError) -> ProduceOutcome:
     """Return the outcome of a batch that was refused."""
-    return ProduceOutcome(ErrorCode(error.error_code), message=str(error))
+    return ProduceOutcome(ErrorCode(error.error_code), message=str(error), record_errors=error.record_errors)

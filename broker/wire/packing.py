@@ -88,6 +88,8 @@ class ProducedPartition(NamedTuple):
     error_message: str | None = None
     #: (broker id, leader epoch)
     current_leader: tuple[int, int] | None = None
+    #: (number in the batch, what is wrong); versions before 8 cannot say it
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 class PartitionRow(NamedTuple):
@@ -255,7 +257,7 @@ def pack_produce_response(
     *,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Parts:
-    """Pack a Produce response of version 3 to 10; it names no records of a batch that was refused.
+    """Pack a Produce response of version 3 to 10.
 
     Args:
         api_version: the version.
@@ -271,7 +273,11 @@ def pack_produce_response(
             if api_version >= 5:
                 head += _I64.pack(each.log_start_offset)
             if api_version >= 8:
-                head += _count(0, flexible)
+                head += _count(len(each.record_errors), flexible)
+                for number, problem in each.record_errors:
+                    head += _I32.pack(number) + _string(problem, flexible)
+                    if flexible:
+                        head.append(0)
                 if each.error_message is None:
                     head += b"\0" if flexible else b"\xff\xff"
                 else:

@@ -18,6 +18,9 @@ FOLLOWER_THROTTLED_REPLICAS: Final = "follower.replication.throttled.replicas"
 SEGMENT_BYTES: Final = "segment.bytes"
 CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"
+#: the items of cleanup.policy
+COMPACT: Final = "compact"
+DELETE: Final = "delete"
 _INT32_MAX: Final = 2**31 - 1
 #: Where a limit of time is this, there is none.
 INT64_MAX: Final = 2**63 - 1
@@ -127,11 +130,11 @@ def _format_version(value: str) -> str:
     return value.strip()
 
 
-def _delete_policy(value: str) -> str:
-    # Kafka takes a list without items, too, and deletes nothing then.
-    if set(items_of(value)) != {"delete"}:
+def _cleanup_policy(value: str) -> str:
+    found = items_of(value)
+    if not set(found) <= {COMPACT, DELETE}:
         raise ValueError(value)
-    return "delete"
+    return ",".join(found)
 
 
 def _gzip_level(value: str) -> int:
@@ -188,7 +191,6 @@ def _tiered(name: str, documentation: str) -> Setting:
 
 
 _AS_SENT: Final = "batches are stored as producers send them"
-_NOT_COMPACTED: Final = "compaction is not offered"
 _NOT_TIERED: Final = "tiered storage is not offered"
 _ONE_FORMAT: Final = "records are stored and sent in format 2 alone"
 _OWN_INDEXES: Final = "an index has an entry every 4096 bytes, and grows with its segment"
@@ -197,10 +199,10 @@ _ROWS: Final = (
     Setting(
         "cleanup.policy",
         Kind.LIST,
-        "delete",
-        "'delete': compaction is not offered, and the last record of each key would not stay",
-        _delete_policy,
-        "What happens to old segments.",
+        DELETE,
+        f"{DELETE}, {COMPACT}, or both",
+        _cleanup_policy,
+        "What happens to old records: they are deleted, the last one of each key stays, or both.",
     ),
     Setting(
         "compression.gzip.level",
@@ -220,9 +222,7 @@ _ROWS: Final = (
         _AS_SENT,
     ),
     _number("compression.zstd.level", _INT, -131_072, 22, 3, "The level of zstd.", _AS_SENT),
-    _length_of_time(
-        "delete.retention.ms", 0, DAY_MS, "How long a compacted log keeps tombstones.", _NOT_COMPACTED
-    ),
+    _length_of_time("delete.retention.ms", 0, DAY_MS, "How long a compacted log keeps tombstones."),
     _length_of_time(
         "file.delete.delay.ms", 0, 60_000, "How long files wait to be deleted.", "they are deleted at once"
     ),
@@ -237,9 +237,7 @@ _ROWS: Final = (
         "local.retention.bytes", _LONG, -2, INT64_MAX, -2, "Bytes that brokers keep themselves.", _NOT_TIERED
     ),
     _length_of_time("local.retention.ms", -2, -2, "How long brokers keep records themselves.", _NOT_TIERED),
-    _length_of_time(
-        "max.compaction.lag.ms", 1, INT64_MAX, "The longest that a record stays uncompacted.", _NOT_COMPACTED
-    ),
+    _length_of_time("max.compaction.lag.ms", 1, INT64_MAX, "The longest that a record stays uncompacted."),
     _number("max.message.bytes", _INT, 0, _INT32_MAX, 1_048_588, "The largest record batch, as stored."),
     _switch(
         "message.downconversion.enable",
@@ -287,9 +285,8 @@ _ROWS: Final = (
         "a number from 0 to 1",
         _share,
         "The uncompacted share of a log at which it is compacted.",
-        _NOT_COMPACTED,
     ),
-    _length_of_time("min.compaction.lag.ms", 0, 0, "How long a record stays uncompacted.", _NOT_COMPACTED),
+    _length_of_time("min.compaction.lag.ms", 0, 0, "How long a record stays uncompacted."),
     _number("min.insync.replicas", _INT, 1, _INT32_MAX, 1, "In-sync replicas that acks=all needs."),
     _switch(
         "preallocate", False, "Whether a segment's file has its size at once.", "files grow with records"

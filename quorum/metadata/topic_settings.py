@@ -19,8 +19,10 @@ from quorum.metadata.errors import (
     UnknownTopicSettingError,
 )
 from quorum.metadata.topic_setting_rows import (
+    COMPACT,
     CREATE_TIME,
     DAY_MS,
+    DELETE,
     INT64_MAX,
     LOG_APPEND_TIME,
     SEGMENT_BYTES,
@@ -57,7 +59,14 @@ class TopicSettings:
     min_insync_replicas: int = 1
     #: Whether a replica outside the ISR may be elected when no other is left. Records can be lost by that.
     unclean_leader_election_enable: bool = False
-    cleanup_policy: str = "delete"
+    #: What happens to old records: a list of "delete" and "compact", in any order.
+    cleanup_policy: str = DELETE
+    #: The share of a compacted log that is not compacted yet, above which it is.
+    min_cleanable_dirty_ratio: float = 0.5
+    #: How long a record stays uncompacted at least, and at most; and how long a tombstone stays afterwards.
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    delete_retention_ms: int = DAY_MS
     #: Nothing obeys it: batches are stored as producers send them.
     compression_type: str = "producer"
     #: Whether a batch carries the time of its producer, CreateTime, or of its leader, LogAppendTime.
@@ -71,6 +80,16 @@ class TopicSettings:
     #: "partition:broker,…", or "*" for all.
     leader_replication_throttled_replicas: str = ""
     follower_replication_throttled_replicas: str = ""
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the last record of each key stays, and every record must have one."""
+        return COMPACT in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether segments go by retention.ms and retention.bytes."""
+        return DELETE in self.cleanup_policy
 
     @property
     def has_append_time(self) -> bool:

@@ -58,7 +58,6 @@ VALUES: Final = (
 )
 #: What Kafka takes and we do not, by setting: DIVERGENCES.md says why.
 REFUSED: Final = {
-    "cleanup.policy": {"compact", "delete,compact", ""},
     "segment.bytes": {"17", "18"},
     "remote.storage.enable": {"true"},
     "remote.log.copy.disable": {"true"},

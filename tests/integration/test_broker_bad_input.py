@@ -275,7 +275,7 @@ def test_acl_requests_say_that_security_is_disabled(cluster: BrokerCluster, unha
 @pytest.mark.parametrize(
     "settings",
     [
-        {"cleanup.policy": "compact"},
+        {"cleanup.policy": "compacted"},
         {"compression.type": "brotli"},
         {"remote.storage.enable": "true"},
         {"no.such.setting": "1"},

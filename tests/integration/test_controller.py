@@ -106,7 +106,7 @@ async def test_a_request_is_refused_by_kafkas_codes_and_changes_nothing(cluster:
         NewTopic("bad name"),
         NewTopic("none", 0),
         NewTopic("many", 1, 2),
-        NewTopic("odd", 1, 1, settings={"cleanup.policy": "compact"}),
+        NewTopic("odd", 1, 1, settings={"cleanup.policy": "compacted"}),
         NewTopic("null", 1, 1, settings={"retention.ms": None}),
         NewTopic("a.b", 0),
         NewTopic("a_b"),

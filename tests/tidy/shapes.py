@@ -38,6 +38,7 @@ BROKER_CORE_LINES_MIN = 1_000
 CLOCK_FILES = {
     "broker/datadir/directory.py",
     "broker/groups/term.py",
+    "broker/log/cleaning/process.py",
     "broker/log/disk_threads.py",
     "broker/replication/clock.py",
     "broker/replication/fetchers.py",

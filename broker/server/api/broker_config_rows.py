@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.config.broker import LISTENER_PROTOCOLS, BrokerConfig, GroupsSection
+from broker.config.broker import LISTENER_PROTOCOLS, BrokerConfig, CleanerSection, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
 from broker.server.api.topic_config_rows import ConfigSource, SettingRow, config_row
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
@@ -31,7 +31,12 @@ def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> li
         config: what it was started with.
         overrides: {Kafka's name: text} of what was set while it ran.
     """
-    rows = (*_own_rows(config), *_group_rows(config.groups), *_topic_rows(config.topics))
+    rows = (
+        *_own_rows(config),
+        *_group_rows(config.groups),
+        *_cleaner_rows(config.cleaner),
+        *_topic_rows(config.topics),
+    )
     fixed = [_row(name, value, kind) for name, value, kind in rows]
     return fixed + [_changing_row(name, overrides) for name in BROKER_SETTINGS]
 
@@ -91,6 +96,19 @@ def _group_rows(groups: GroupsSection) -> list[_Named]:
     ]
 
 
+def _cleaner_rows(cleaner: CleanerSection) -> list[_Named]:
+    return [
+        ("log.cleaner.enable", True, _BOOLEAN),
+        ("log.cleaner.backoff.ms", cleaner.log_cleaner_backoff_ms, _LONG),
+        ("log.cleaner.dedupe.buffer.size", cleaner.log_cleaner_dedupe_buffer_size, _LONG),
+        (
+            "log.cleaner.io.max.bytes.per.second",
+            float(cleaner.log_cleaner_io_max_bytes_per_second),
+            Kind.DOUBLE,
+        ),
+    ]
+
+
 def _topic_rows(topics: TopicSettings) -> list[_Named]:
     return [
         ("log.retention.ms", topics.retention_ms, _LONG),
@@ -101,6 +119,10 @@ def _topic_rows(topics: TopicSettings) -> list[_Named]:
         ("min.insync.replicas", topics.min_insync_replicas, _INT),
         ("unclean.leader.election.enable", topics.unclean_leader_election_enable, _BOOLEAN),
         ("log.cleanup.policy", topics.cleanup_policy, _LIST),
+        ("log.cleaner.min.cleanable.ratio", topics.min_cleanable_dirty_ratio, Kind.DOUBLE),
+        ("log.cleaner.min.compaction.lag.ms", topics.min_compaction_lag_ms, _LONG),
+        ("log.cleaner.max.compaction.lag.ms", topics.max_compaction_lag_ms, _LONG),
+        ("log.cleaner.delete.retention.ms", topics.delete_retention_ms, _LONG),
         ("compression.type", topics.compression_type, _STRING),
         ("log.message.timestamp.type", topics.message_timestamp_type, _STRING),
         ("log.message.timestamp.before.max.ms", topics.message_timestamp_before_max_ms, _LONG),

@@ -93,6 +93,7 @@ def _packed(services: BrokerServices, call: Call, outcomes: dict[PartitionKey, P
                     outcome.log_start_offset,
                     outcome.message,
                     leader,
+                    outcome.record_errors,
                 )
             )
         topics.append((topic.name, rows))

@@ -63,6 +63,29 @@ def batch(
     return HEADER.pack(*header) + content
 
 
+def keyed(
+    items: Sequence[tuple[bytes | None, bytes | None]],
+    *,
+    codec: int = NONE,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    at_ms: int = NOW_MS,
+) -> bytes:
+    """A batch of records with these keys and values; None: none."""
+    records = b""
+    for number, texts in enumerate(items):
+        body = b"\0" + varint(0) + varint(number)
+        for each in texts:
+            body += varint(-1) if each is None else varint(len(each)) + each
+        body += varint(0)
+        records += varint(len(body)) + body
+    content = compressed(records, codec)
+    count = len(items)
+    header = [*(0, HEADER.size - 12 + len(content), -1, 2, 0, codec & 7, count - 1, at_ms, at_ms)]
+    header += [*producer, count]
+    header[4] = crc32c(HEADER.pack(*header)[21:] + content)
+    return HEADER.pack(*header) + content
+
+
 def altered(content: bytes, *, keep_crc: bool = False, **fields: int) -> bytes:
     """The same batch with other values in its header; with a right checksum unless it is kept."""
     header = parse_header(content, 0)._replace(**fields)
@@ -122,8 +145,8 @@ class Broker:
         )
         return self.directory
 
-    def create(self, **settings: int) -> PartitionLog:
-        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]  # whole numbers only
+    def create(self, **settings: int | str) -> PartitionLog:
+        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]  # of the right type
         return self.directory.create(KEY, TOPIC_ID, self.settings)
 
     @property

@@ -56,7 +56,7 @@ async def test_followers_copy_the_log_and_gate_acknowledgements(tmp_path: Path) 
         await cluster.elect(1, [1, 2, 3])
         for number in range(20):
             outcome = await cluster[1].produce(b"%d" % number)
-            assert outcome == (ErrorCode.NONE, number, -1, 0, None)
+            assert outcome == (ErrorCode.NONE, number, -1, 0, None, ())
         await until(lambda: all(cluster[each].replica.high_watermark == 20 for each in (1, 2, 3)))
         assert cluster[2].values() == cluster[3].values() == cluster[1].values()
 

@@ -565,11 +565,10 @@ async def test_a_broker_describes_itself_only(parts: MemoryParts) -> None:
     ("resource", "changes", "error_code"),
     [
         (("t", 2), [("retention.ms", 0, "x")], ErrorCode.INVALID_CONFIG),
-        (("t", 2), [("cleanup.policy", 0, "compact")], ErrorCode.INVALID_CONFIG),
-        (("t", 2), [("cleanup.policy", 2, "compact")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("cleanup.policy", 0, "compacted")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("cleanup.policy", 2, "compacted")], ErrorCode.INVALID_CONFIG),
         (("t", 2), [("retention.ms", 2, "5")], ErrorCode.INVALID_CONFIG),
         (("t", 2), [("retention.mss", 2, "5")], ErrorCode.INVALID_CONFIG),
-        (("t", 2), [("cleanup.policy", 3, "delete")], ErrorCode.INVALID_CONFIG),
         (("t", 2), [("cleanup.policy", 4, "delete")], ErrorCode.INVALID_REQUEST),
         (("t", 2), [("cleanup.policy", 2, None)], ErrorCode.INVALID_REQUEST),
         (("1", 4), [("leader.replication.throttled.rate", 3, "1")], ErrorCode.INVALID_CONFIG),

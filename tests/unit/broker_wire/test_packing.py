@@ -44,7 +44,9 @@ TOPICS = st.builds(
 )
 APPEND_TIME = st.sampled_from([-1, 0, 1_700_000_000_000])
 PRODUCED = st.builds(
-    ProducedPartition, INT32, ERROR, INT64, APPEND_TIME, INT64, st.one_of(st.none(), NAME), PAIR
+    ProducedPartition,
+    *(INT32, ERROR, INT64, APPEND_TIME, INT64, st.one_of(st.none(), NAME), PAIR),
+    st.lists(st.tuples(INT32, NAME), max_size=2),
 )
 TOPIC_ID = st.one_of(st.none(), st.uuids(allow_nil=False))
 IDS = st.lists(INT32, max_size=200)
@@ -241,7 +243,10 @@ def test_produce_responses_equal_those_of_kio(
                         "base_offset": each.base_offset,
                         "log_append_time": each.log_append_time_ms,
                         "log_start_offset": each.log_start_offset,
-                        "record_errors": (),
+                        "record_errors": [
+                            {"batch_index": number, "batch_index_error_message": text}
+                            for number, text in each.record_errors
+                        ],
                         "error_message": each.error_message,
                         "current_leader": pair(each.current_leader, "leader_id", "leader_epoch"),
                     }

@@ -41,9 +41,8 @@ from quorum.metadata.topic_settings import (
         ("segment.bytes", "1", "from the brokers' limits.segment_bytes_min"),
         ("min.insync.replicas", "0", "from 1"),
         ("unclean.leader.election.enable", "yes", "true or false"),
-        ("cleanup.policy", "compact", "compaction is not offered"),
-        ("cleanup.policy", "compact,delete", "compaction is not offered"),
-        ("cleanup.policy", "", "compaction is not offered"),
+        ("cleanup.policy", "compacted", "delete, compact, or both"),
+        ("cleanup.policy", "compact;delete", "delete, compact, or both"),
         ("compression.type", "brotli", "one of uncompressed, zstd"),
         ("compression.gzip.level", "0", "from 1 to 9, or -1"),
         ("message.timestamp.type", "LogTime", "one of CreateTime, LogAppendTime"),
@@ -84,6 +83,22 @@ def test_overrides_go_over_defaults_and_foreign_ones_count_as_not_given() -> Non
     assert found == TopicSettings(retention_ms=-1, min_insync_replicas=2, unclean_leader_election_enable=True)
 
 
+@pytest.mark.parametrize(
+    ("value", "compacts", "deletes"),
+    [
+        ("compact", True, False),
+        ("delete", False, True),
+        ("compact,delete", True, True),
+        (" delete , compact", True, True),
+        ("", False, False),
+    ],
+)
+def test_a_cleanup_policy_is_a_list_in_any_order(value: str, compacts: bool, deletes: bool) -> None:
+    check_topic_settings({"cleanup.policy": value})
+    found = effective(TopicSettings(), {"cleanup.policy": value})
+    assert (found.compacts, found.deletes) == (compacts, deletes)
+
+
 def test_a_setting_of_a_broker_has_a_bounded_text_too() -> None:
     check_broker_changes(SettingChanges({FOLLOWER_THROTTLED_RATE: "1".rjust(SETTING_BYTES_MAX)}))
     with pytest.raises(InvalidBrokerSettingError, match="at most 32768 bytes"):
@@ -101,14 +116,14 @@ def test_a_setting_that_nothing_obeys_is_taken_and_shown_as_it_was_given() -> No
     given = {
         "compression.type": "zstd",
         "segment.index.bytes": "+10",
-        "min.cleanable.dirty.ratio": "5e-1",
+        "preallocate": "TRUE",
         "message.format.version": "2.8.1",
         "remote.storage.enable": "FALSE",
         "follower.replication.throttled.replicas": "0:1, 1:2",
     }
     check_topic_settings(given)
     shown = {name: shown_value(TOPIC_SETTINGS[name], TopicSettings(), value) for name, value in given.items()}
-    assert list(shown.values()) == ["zstd", "10", "0.5", "2.8.1", "false", "0:1,1:2"]
+    assert list(shown.values()) == ["zstd", "10", "true", "2.8.1", "false", "0:1,1:2"]
     obeyed = TopicSettings(compression_type="zstd", follower_replication_throttled_replicas="0:1,1:2")
     assert effective(TopicSettings(), given) == obeyed
     assert [TOPIC_SETTINGS[name].no_effect != "" for name in given] == [True] * 5 + [False]

@@ -1,0 +1,58 @@
+"""The last offset of each key in the dirty part of a log, as far as memory allows.
+
+Keys are known by 16 bytes of their hash. What does not fit is for another round: the map ends before the
+first batch whose records may not all have room. Pure.
+Source: Kafka's Cleaner.buildOffsetMap and SkimpyOffsetMap (3.9).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+from broker.log.batches import CONTROL, BatchHeader, Buffer
+from broker.log.cleaning.aborted import AbortedTransactions
+from broker.log.opened import opened
+
+#: what one key costs in memory, roughly
+ENTRY_BYTES: Final = 160
+_DIGEST_BYTES: Final = 16
+
+
+def digest(key: bytes) -> bytes:
+    """Return what a key is known by."""
+    return blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+class LastOffsets:
+    """The map of one round."""
+
+    def __init__(self, first_offset: int, keys_max: int, aborted: AbortedTransactions) -> None:
+        """Know no key.
+
+        Args:
+            first_offset: where the dirty part begins.
+            keys_max: so many, but those of the first batch in any case.
+            aborted: their records do not count.
+        """
+        #: what was taken ends here; no record from there on is judged
+        self.end_offset = first_offset
+        self.offsets: dict[bytes, int] = {}
+        self._keys_max = keys_max
+        self._aborted = aborted
+
+    def take(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Take the next batch; False if its keys do not fit: the round ends before it.
+
+        Raises UnreadableBatchError.
+        """
+        room = self._keys_max - len(self.offsets)
+        if header.records_count > room and self.offsets:
+            return False
+        if header.records_count and not header.attributes & CONTROL and not self._aborted.holds(header):
+            base_offset = header.base_offset
+            for record in opened(header, batch):
+                if record.key is not None:
+                    self.offsets[digest(record.key)] = base_offset + record.offset_delta
+        self.end_offset = header.last_offset + 1
+        return True

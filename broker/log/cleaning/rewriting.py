@@ -1,0 +1,203 @@
+"""What is left of the batches of a log once it is compacted. Pure.
+
+Offsets stay as they are, and the log has no hole: in place of records that went stands one empty batch. The
+base offset of a batch is in no checksum, so that batches follow one another is what tells a damaged one.
+
+A tombstone stays delete.retention.ms after the first round that saw it as the last record of its key; until
+when is written into the header of its batch, in place of the base timestamp. A batch by whose sequence number
+a producer's repeat is known stays, maybe without records. A batch is folded by its own codec.
+Source: KIP-534; Kafka's Cleaner.shouldRetainRecord and MemoryRecords.filterTo (3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from broker.log.batches import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEADER,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_PRODUCER,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+)
+from broker.log.cleaning.aborted import AbortedTransactions
+from broker.log.cleaning.keys import digest
+from broker.log.folding import folded
+from broker.log.opened import StoredRecord, opened
+
+_NO_SEQUENCE: Final = -1
+_MS_MAX: Final = 2**62
+
+Batch = tuple[BatchHeader, Buffer]
+
+
+class Rules(NamedTuple):
+    """What stays."""
+
+    #: {digest of a key: its last offset}, of the records below `end_offset`
+    last_offsets: Mapping[bytes, int]
+    #: records from here on stay
+    end_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    #: (producer id, last offset) of the batches by which repeats are known
+    remembered: Collection[tuple[int, int]] = frozenset()
+    aborted: AbortedTransactions = AbortedTransactions()
+    #: records before it were deleted
+    start_offset: int = 0
+    #: records with an older time go: the topic deletes, too; None: it does not
+    oldest_ms: int | None = None
+
+
+def cleaned(batches: Iterable[Batch], rules: Rules, end_offset: int) -> Iterator[Batch]:
+    """Yield what stays of batches, without a hole.
+
+    Args:
+        batches: each begins where the one before it ends.
+        rules: what stays.
+        end_offset: where the last one ends.
+    """
+    gap: BatchHeader | None = None
+    for header, content in batches:
+        kept = _kept(header, content, rules)
+        if kept is None:
+            if gap is not None and gap.partition_leader_epoch == header.partition_leader_epoch:
+                gap = gap._replace(last_offset_delta=header.last_offset - gap.base_offset)
+                continue
+            if gap is not None:
+                yield _empty(gap)
+            gap = _gap(header)
+            continue
+        if gap is not None:
+            yield _empty(gap)
+            gap = None
+        yield kept
+    if gap is not None:
+        assert gap.last_offset + 1 == end_offset
+        yield _empty(gap)
+
+
+def _gap(header: BatchHeader) -> BatchHeader:
+    """Return the header of an empty batch in place of another one."""
+    return header._replace(
+        batch_length=HEADER.size - LENGTH_OVERHEAD,
+        magic=MAGIC,
+        attributes=0,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER,
+        producer_epoch=-1,
+        base_sequence=_NO_SEQUENCE,
+        records_count=0,
+    )
+
+
+def _empty(header: BatchHeader) -> Batch:
+    return _with_records(header, b"")
+
+
+def _with_records(header: BatchHeader, records: bytes) -> Batch:
+    """Return a batch of a header, which gets its length and its checksum, and of stored records."""
+    header = header._replace(batch_length=HEADER.size - LENGTH_OVERHEAD + len(records))
+    header = header._replace(crc=crc32c(records, crc32c(HEADER.pack(*header)[CRC_FROM:])))
+    return header, HEADER.pack(*header) + records
+
+
+def _kept(header: BatchHeader, content: Buffer, rules: Rules) -> Batch | None:
+    """Return what stays of one batch; None: nothing."""
+    if header.attributes & CONTROL or header.base_offset >= rules.end_offset:
+        return header, content
+    is_remembered = (header.producer_id, header.last_offset) in rules.remembered
+    if not header.records_count:
+        return (header, content) if is_remembered else None
+    records = opened(header, content)
+    kept = [] if rules.aborted.holds(header) else [each for each in records if _stays(header, each, rules)]
+    horizon_ms = None
+    if not header.attributes & DELETE_HORIZON and any(
+        _is_judged_tombstone(header, each, rules) for each in kept
+    ):
+        horizon_ms = min(rules.now_ms + rules.delete_retention_ms, _MS_MAX)
+    if len(kept) == len(records) and horizon_ms is None:
+        return header, content
+    if kept:
+        return _rewritten(header, kept, horizon_ms)
+    if not is_remembered:
+        return None
+    # It has the time of no record, so that no look-up by time leads here.
+    return _empty(
+        header._replace(
+            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON | LOG_APPEND_TIME),
+            base_timestamp=NO_TIMESTAMP,
+            max_timestamp=NO_TIMESTAMP,
+            records_count=0,
+        )
+    )
+
+
+def _stays(header: BatchHeader, record: StoredRecord, rules: Rules) -> bool:
+    offset = header.base_offset + record.offset_delta
+    if offset >= rules.end_offset:
+        return True
+    if record.key is None or offset < rules.start_offset:
+        return False
+    if offset < rules.last_offsets.get(digest(record.key), offset):
+        return False
+    if rules.oldest_ms is not None:
+        time_ms = _time_ms(header, record)
+        if NO_TIMESTAMP < time_ms < rules.oldest_ms:
+            return False
+    if record.has_value:
+        return True
+    return not header.attributes & DELETE_HORIZON or rules.now_ms < header.base_timestamp
+
+
+def _is_judged_tombstone(header: BatchHeader, record: StoredRecord, rules: Rules) -> bool:
+    return not record.has_value and header.base_offset + record.offset_delta < rules.end_offset
+
+
+def _time_ms(header: BatchHeader, record: StoredRecord) -> int:
+    if header.attributes & LOG_APPEND_TIME:
+        return header.max_timestamp
+    return header.base_timestamp + record.timestamp_delta
+
+
+def _rewritten(header: BatchHeader, records: Sequence[StoredRecord], horizon_ms: int | None) -> Batch:
+    """Return a batch with some of its records, and with another horizon if one is given."""
+    if not header.attributes & LOG_APPEND_TIME:
+        header = header._replace(max_timestamp=max(_time_ms(header, each) for each in records))
+    if horizon_ms is None:
+        stored = b"".join(each.whole for each in records)
+    else:
+        shift = header.base_timestamp - horizon_ms
+        stored = b"".join(_with_time(each, each.timestamp_delta + shift) for each in records)
+        attributes = header.attributes | DELETE_HORIZON
+        header = header._replace(base_timestamp=horizon_ms, attributes=attributes)
+    header = header._replace(records_count=len(records))
+    return _with_records(header, folded(stored, header.attributes & CODEC_MASK))
+
+
+def _with_time(record: StoredRecord, timestamp_delta: int) -> bytes:
+    # The first byte behind the length is that of the attributes, which nobody uses.
+    body = b"\0" + _number(timestamp_delta) + record.whole[record.rest :]
+    return _number(len(body)) + body
+
+
+def _number(value: int) -> bytes:
+    """Return a number as a zigzag varint."""
+    left = (value << 1) ^ (value >> 63)
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)

@@ -1,0 +1,243 @@
+"""Compacts the dirty logs of this broker, the dirtiest first, by a process of its own.
+
+The process is started when a log is due, and ends when none is left. One that dies or says nothing is ended,
+and the next look tries again; a log at which it fails is marked and left alone until the broker's next start,
+and the others go on. Up to where each log is compacted is in cleaner-offset-checkpoint, as in Kafka; without
+it all is dirty.
+Source: ARCHITECTURE.md, "Life of a compacted record"; Kafka's LogCleaner and LogCleanerManager (3.9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from broker.datadir.checkpoints import checkpoint_bytes, read_checkpoint
+from broker.log.cleaning import process
+from broker.log.cleaning.dirtiness import ClosedSegment, Dirtiness, dirtiness
+from broker.log.cleaning.keys import ENTRY_BYTES
+from broker.log.cleaning.swapping import CleanedSegment
+from broker.log.cleaning.work import Job
+from broker.log.disk_threads import finished
+from broker.log.files import replace_file
+from broker.log.segment import Segment
+from broker.replication.clock import wall_ms
+from broker.replication.outcomes import ReplicationOptions
+from broker.replication.registry import Registry
+from broker.replication.replica import Replica
+from quorum.metadata.paths import PartitionKey
+from quorum.platform.wall_clock import CLOCK
+
+CLEANER_NAME: Final = "cleaner-offset-checkpoint"
+#: a cleaner that says nothing for so long hangs
+SILENCE_S: Final = 60.0
+#: so often in a row the process may die at one log
+_DEATHS_MAX: Final = 3
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class CompactionStatus:
+    """What an operator sees."""
+
+    max_dirty_ratio: float = 0.0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    #: {partition: why it is not compacted any more}
+    uncleanable: dict[PartitionKey, str] = field(default_factory=dict)
+    failures: int = 0
+    last_error: str = ""
+
+
+class _Due(NamedTuple):
+    key: PartitionKey
+    replica: Replica
+    version: int
+    segments: Sequence[ClosedSegment]
+    remembered: Sequence[tuple[int, int]]
+    dirty: Dirtiness
+
+
+class _CleanerGoneError(Exception):
+    """The process has died or hangs."""
+
+
+class Compaction:
+    """Compacts logs."""
+
+    def __init__(self, registry: Registry, options: ReplicationOptions) -> None:
+        """Start nothing."""
+        self._registry = registry
+        self._options = options
+        self._path = f"{registry.log_directory.path}/{CLEANER_NAME}"
+        #: {partition: where its dirty part begins}; None: not read yet
+        self._offsets: dict[PartitionKey, int] | None = None
+        self._topic_ids: dict[PartitionKey, uuid.UUID | None] = {}
+        self._deaths: dict[PartitionKey, int] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self.status = CompactionStatus()
+
+    async def check(self) -> None:
+        """Compact what is due; raises LogStorageError."""
+        if not CLOCK.is_believed():
+            # A tombstone's last hour would come at a wrong time.
+            return
+        try:
+            due = await self._look()
+            for each in sorted(due, key=lambda one: one.dirty.ratio, reverse=True):
+                await self._compact(each)
+        finally:
+            await self._end()
+
+    async def _look(self) -> list[_Due]:
+        if self._offsets is None:
+            reading = self._registry.log_directory.flusher.readers.run(partial(read_checkpoint, self._path))
+            await finished(reading)
+            self._offsets = reading.result() or {}
+        due: list[_Due] = []
+        ratio = 0.0
+        for key, replica in list(self._registry.replicas.items()):
+            if self._registry.settings_of(key.topic).compacts and key not in self.status.uncleanable:
+                found = await self._look_at(key, replica, self._offsets)
+                ratio = max(ratio, found.dirty.ratio)
+                if found.dirty.is_due:
+                    due.append(found)
+        self.status.max_dirty_ratio = ratio
+        return due
+
+    async def _look_at(self, key: PartitionKey, replica: Replica, offsets: dict[PartitionKey, int]) -> _Due:
+        if self._topic_ids.setdefault(key, replica.log.topic_id) != replica.log.topic_id:
+            self._topic_ids[key] = replica.log.topic_id
+            offsets.pop(key, None)
+        # The active segment closes by segment.ms and max.compaction.lag.ms.
+        await replica.log.settled()
+        replica.log.delete_expired(high_watermark=replica.high_watermark, now_ms=wall_ms())
+        await replica.log.settled()
+        version, closed, remembered = replica.log.cleanable()
+        rows = await replica.log.in_thread(partial(_rows, closed))
+        settings, now_ms = self._registry.settings_of(key.topic), wall_ms()
+        dirty = dirtiness(rows, offsets.get(key, 0), replica.high_watermark, settings, now_ms)
+        rows = [each for each in rows if each.next_offset <= dirty.end_offset]
+        return _Due(key, replica, version, rows, remembered, dirty)
+
+    async def _compact(self, due: _Due) -> None:
+        try:
+            await self._carry_out(due)
+            self._deaths.pop(due.key, None)
+        except _CleanerGoneError as error:
+            await self._end()
+            deaths = self._deaths[due.key] = self._deaths.get(due.key, 0) + 1
+            self._note(due, str(error), is_final=deaths >= _DEATHS_MAX)
+
+    def _note(self, due: _Due, problem: str, *, is_final: bool) -> None:
+        self.status.last_error = f"{due.key.topic}-{due.key.partition}: {problem}"
+        self.status.failures += 1
+        _log.error("compaction of %s-%d: %s", *due.key, problem)
+        if is_final:
+            self.status.uncleanable[due.key] = problem
+
+    def _job(self, due: _Due) -> Job:
+        settings, now_ms = self._registry.settings_of(due.key.topic), wall_ms()
+        deletes_by_age = settings.deletes and settings.retention_ms >= 0
+        log = due.replica.log
+        return Job(
+            folder=log.folder,
+            segments=due.segments,
+            first_dirty=due.dirty.first_dirty,
+            keys_max=max(self._options.log_cleaner_dedupe_buffer_size // ENTRY_BYTES, 1),
+            now_ms=now_ms,
+            delete_retention_ms=settings.delete_retention_ms,
+            segment_bytes=settings.segment_bytes,
+            remembered=due.remembered,
+            aborted=(),
+            start_offset=log.log_start_offset,
+            oldest_ms=now_ms - settings.retention_ms if deletes_by_age else None,
+        )
+
+    async def _carry_out(self, due: _Due) -> None:
+        running = await self._started()
+        assert running.stdin is not None
+        rate = self._options.log_cleaner_io_max_bytes_per_second
+        try:
+            running.stdin.write(process.packed([self._job(due), rate]))
+            await running.stdin.drain()
+        except OSError as error:
+            raise _CleanerGoneError(f"its process has died: {error}") from error
+        version = due.version
+        while True:
+            kind, *values = await self._frame(running)
+            if self._registry.replicas.get(due.key) is not due.replica:
+                raise _CleanerGoneError("the replica has gone meanwhile")
+            if kind == process.SEGMENT:
+                cleaned = CleanedSegment(*values)
+                swapped = await due.replica.log.swap_in(version, cleaned)
+                if swapped is None:
+                    await self._end()
+                    _log.info("compaction of %s-%d begins again: the log has changed meanwhile", *due.key)
+                    return
+                version = swapped
+                self.status.bytes_written += cleaned.size
+            elif kind == process.END:
+                await self._came_to(due, values[0])
+                return
+            elif kind == process.FAILED:
+                if due.replica.log.cleanable()[0] == version:
+                    self._note(due, values[0], is_final=True)
+                return
+
+    async def _came_to(self, due: _Due, offset: int) -> None:
+        assert self._offsets is not None
+        self._offsets[due.key] = offset
+        self.status.bytes_read += sum(each.size_bytes for each in due.segments)
+        known = self._registry.replicas
+        content = checkpoint_bytes({key: each for key, each in self._offsets.items() if key in known})
+        writing = self._registry.log_directory.flusher.submit(partial(replace_file, self._path, content))
+        await finished(writing)
+        writing.result()
+        _log.info("compacted %s-%d up to %d", *due.key, offset)
+
+    # -- the process -----------------------------------------------------------------------------------------
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", process.__name__),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        return self._process
+
+    async def _frame(self, running: asyncio.subprocess.Process) -> list[Any]:
+        assert running.stdout is not None
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                return await process.read_frame(running.stdout)
+        except asyncio.IncompleteReadError as error:
+            raise _CleanerGoneError("its process has died") from error
+        except TimeoutError as error:
+            raise _CleanerGoneError(f"its process has said nothing for {SILENCE_S:.0f} s") from error
+
+    async def _end(self) -> None:
+        """End the process, if it runs."""
+        running, self._process = self._process, None
+        if running is not None:
+            if running.returncode is None:
+                running.kill()
+            await running.wait()
+
+
+def _rows(segments: Sequence[Segment]) -> list[ClosedSegment]:
+    """Look at closed segments, in a thread."""
+    return [
+        ClosedSegment(
+            *(each.base_offset, each.next_offset, each.size),
+            *(each.read_first_timestamp() if each.size else -1, each.newest_ms()),
+        )
+        for each in segments
+    ]

@@ -1,0 +1,194 @@
+"""Compacted segments take their places, and a crash at any step leaves the old ones or the new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+from broker.log.cleaning.swapping import CleanedSegment
+from broker.log.cleaning.work import Job, clean
+from broker.log.opened import opened
+from broker.log.partition_log import PartitionLog
+from tests.unit.broker_log.samples import (
+    EPOCH,
+    NOW_MS,
+    Broker,
+    append_batch,
+    headers,
+    keyed,
+    read_all,
+    truncate,
+)
+
+Rows = dict[bytes, tuple[int, bytes]]
+
+
+def job_of(log: PartitionLog, *, segment_bytes: int = 3000, first_dirty: int = 0) -> tuple[int, Job]:
+    version, segments, remembered = log.cleanable()
+    rows = [(each.base_offset, each.next_offset, each.size, 0, 0) for each in segments]
+    return version, Job(
+        *(log.folder, rows, first_dirty, 1000, NOW_MS, 0, segment_bytes, remembered, [], 0, None)
+    )
+
+
+def fill_keyed(log: PartitionLog, count: int, *, keys: int = 7) -> None:
+    for _ in range(count):
+        number = log.log_end_offset
+        key = b"key%d" % (number % keys)
+        producer = (5, 0, number)
+        append_batch(
+            log, keyed([(key, b"%d" % number * 20)], producer=producer, at_ms=NOW_MS + number), EPOCH, NOW_MS
+        )
+    log.settle_flushes()
+
+
+def compact(log: PartitionLog) -> int:
+    """Compact a log as the broker does; returns the offset up to which it is."""
+    version, job = job_of(log)
+    for found in clean(job, lambda _bytes: None):
+        if isinstance(found, int):
+            return found
+        swapped = asyncio.run(log.swap_in(version, found))
+        assert swapped is not None
+        version = swapped
+    raise AssertionError("no end")
+
+
+def rows(log: PartitionLog) -> list[tuple[int, bytes | None]]:
+    content, position = read_all(log, 100_000), 0
+    found = []
+    for header in headers(content):
+        batch = content[position : position + header.size]
+        if header.records_count:
+            found += [(header.base_offset + each.offset_delta, each.key) for each in opened(header, batch)]
+        position += header.size
+    return found
+
+
+def check_continuous(log: PartitionLog) -> None:
+    offset = log.log_start_offset
+    for header in headers(read_all(log, 500)):
+        assert header.base_offset == offset
+        offset = header.last_offset + 1
+    assert offset == log.log_end_offset
+
+
+def test_a_compacted_log_reads_on_and_after_each_start(broker: Broker) -> None:
+    log = broker.create(segment_bytes=1000, cleanup_policy="compact")
+    fill_keyed(log, 100)
+    before = rows(log)
+    active = int(broker.names(".log")[-1])
+    assert compact(log) == active
+    left = rows(log)
+    newest = {key: offset for offset, key in before if offset < active}
+    assert [row for row in left if row[0] < active] == sorted((offset, key) for key, offset in newest.items())
+    assert [row for row in left if row[0] >= active] == [row for row in before if row[0] >= active]
+    assert len(broker.names(".log")) == 5
+    assert not [each.name for each in broker.folder.iterdir() if each.suffix in (".swap", ".cleaned")]
+    check_continuous(log)
+    for opens in (broker.restart, broker.revive):
+        log = opens()
+        check_continuous(log)
+        assert rows(log) == left
+    fill_keyed(log, 3)
+    assert log.log_end_offset == 103
+    assert broker.directory.shortened == {}
+
+
+def test_a_repeat_of_a_compacted_batch_gets_its_offset(broker: Broker) -> None:
+    log = broker.create(segment_bytes=1000, cleanup_policy="compact")
+    fill_keyed(log, 40, keys=1)
+    for _ in range(3):
+        append_batch(log, keyed([(b"key0", b"x" * 900)]), EPOCH, NOW_MS)
+    log.settle_flushes()
+    compact(log)
+    for snapshot in broker.folder.glob("*.snapshot"):
+        snapshot.unlink()
+    log = broker.revive()
+    for number in range(35, 40):
+        again = keyed([(b"key0", b"%d" % number * 20)], producer=(5, 0, number), at_ms=NOW_MS + number)
+        appended = append_batch(log, again, EPOCH, NOW_MS)
+        assert (appended.base_offset, appended.duplicate) == (number, True)
+
+
+def test_a_log_that_was_truncated_takes_no_compacted_segment(broker: Broker) -> None:
+    log = broker.create(segment_bytes=1000, cleanup_policy="compact")
+    fill_keyed(log, 50)
+    version, job = job_of(log)
+    first = next(clean(job, lambda _bytes: None))
+    assert isinstance(first, CleanedSegment)
+    truncate(log, 20)
+    left = rows(log)
+    assert asyncio.run(log.swap_in(version, first)) is None
+    assert rows(log) == left == rows(broker.revive())
+
+
+class CrashError(Exception):
+    """The process is gone."""
+
+
+CALLS = ("pathlib.Path.rename", "pathlib.Path.unlink", "os.link", "os.fsync", "pathlib.Path.write_bytes")
+
+
+def crash_at(number: int, work: Callable[[], object]) -> bool:
+    """Do work up to the call of the disk with a number; returns whether it ended before."""
+    left = [number]
+    patches = []
+    for name in CALLS:
+        owner, _, attribute = name.rpartition(".")
+        target = Path if owner == "pathlib.Path" else os
+        real = getattr(target, attribute)
+
+        def called(*words: object, _real: Callable[..., object] = real, **named: object) -> object:
+            if not left[0]:
+                raise CrashError
+            left[0] -= 1
+            return _real(*words, **named)
+
+        patches.append(mock.patch.object(target, attribute, called))
+    for each in patches:
+        each.start()
+    try:
+        work()
+    except BaseException:  # noqa: BLE001 - whatever the crash has become on its way
+        return False
+    finally:
+        for each in patches:
+            each.stop()
+    return True
+
+
+def test_each_crash_leaves_the_old_or_the_new(broker: Broker, tmp_path: Path) -> None:
+    log = broker.create(segment_bytes=1000, cleanup_policy="compact")
+    fill_keyed(log, 60)
+    old = rows(log)
+    broker.directory.close()
+    kept = tmp_path / "kept"
+    shutil.copytree(broker.path, kept)
+    newest = {key: offset for offset, key in old}
+    seen = set()
+    for number in range(1000):
+        log = broker.open().logs[log.key]
+        ended = crash_at(number, lambda: compact(broker.log))
+        broker.directory.abandon()
+        log = broker.open().logs[log.key]
+        left = rows(log)
+        seen.add(len(left))
+        assert set(left) <= set(old)
+        assert {key: offset for offset, key in left} == newest
+        check_continuous(log)
+        assert log.log_end_offset == 60
+        assert broker.directory.shortened == {}
+        names = {each.suffix for each in broker.folder.iterdir()}
+        assert not names & {".swap", ".cleaned", ".link"}
+        if ended:
+            break
+        broker.directory.abandon()
+        shutil.rmtree(broker.path)
+        shutil.copytree(kept, broker.path)
+    assert number > 20
+    assert len(seen) > 2
