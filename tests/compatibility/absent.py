@@ -25,7 +25,7 @@ _RECORD_FORMATS: Final = "Record formats v0 and v1, which Kafka 4 has left out a
 #: Requests that the table lacks: {number: reason}
 REQUESTS_ABSENT: Final[Mapping[int, str]] = MappingProxyType(
     {
-        **dict.fromkeys((24, 25, 26, 27, 28, 65, 66), _TRANSACTIONS),
+        **dict.fromkeys((24, 25, 26, 28, 65, 66), _TRANSACTIONS),
         **dict.fromkeys((38, 39, 40, 41), _TOKENS),
         49: "Quotas are not built.",
         **dict.fromkeys((50, 51), _SASL),
@@ -53,6 +53,7 @@ VERSIONS_BELOW: Final[Mapping[ApiKey, str]] = MappingProxyType(
         ApiKey.CONTROLLED_SHUTDOWN: _BETWEEN_BROKERS,
         ApiKey.OFFSET_COMMIT: "0 means offsets in ZooKeeper; 1 has a time of its own for each partition.",
         ApiKey.OFFSET_FETCH: "0 means offsets in ZooKeeper.",
+        ApiKey.WRITE_TXN_MARKERS: _BETWEEN_BROKERS,
         ApiKey.SASL_HANDSHAKE: f"{_SASL} {_BETWEEN_BROKERS}",
         ApiKey.OFFSET_FOR_LEADER_EPOCH: "0 and 1 name no epoch of the asker, so a stale one goes unnoticed.",
         ApiKey.DESCRIBE_ACLS: "0 knows no patterns of names; Kafka 4 has left it out.",

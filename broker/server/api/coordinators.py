@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from broker.server.api.produce import NO_TRANSACTIONS
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from controller.core.brokers import CLIENT_LISTENER
@@ -17,6 +16,7 @@ from controller.wire.codes import ErrorCode
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
+NO_TRANSACTIONS: Final = "transactions are not offered; unset transactional.id"
 
 
 class _Coordinator(NamedTuple):
