@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from quorum.platform.os_runtime import AsyncioRuntime
 from quorum.raft.core.entry import Entry, EntryKind
-from quorum.raft.journal.journal import Journal, JournalOptions
+from quorum.raft.journal.journal import Journal, JournalOptions, StagedGroup
 from quorum.raft.journal.writer import STALL_MS, JournalWriter
 from tests.support.memory_disk import MemoryDisk
 
@@ -31,6 +31,8 @@ COMPETITORS = 4
 SPIN = "while :; do :; done"
 NICENESS = 19
 FOLDER = "/data/journal"
+#: of the core, for a write
+WRITE_S = 0.0003
 
 
 @contextlib.contextmanager
@@ -46,10 +48,26 @@ def competitors() -> Iterator[None]:
             each.wait()
 
 
+class SlowJournal(Journal):
+    """Says how late its last write came; stalls as a disk does if it is asked to."""
+
+    late_ms = stall_s = 0.0
+
+    def write(self, group: StagedGroup) -> None:
+        """Write, and be on the core for long enough to lose it now and then."""
+        begun_s, until_s = time.monotonic(), time.thread_time() + WRITE_S
+        if self.stall_s:
+            threading.Event().wait(self.stall_s)
+        super().write(group)
+        while time.thread_time() < until_s:
+            pass
+        self.late_ms = (time.monotonic() - begun_s) * 1000
+
+
 class Writes:
     """One write after the other."""
 
-    def __init__(self, journal: Journal, writer: JournalWriter) -> None:
+    def __init__(self, journal: SlowJournal, writer: JournalWriter) -> None:
         self._journal = journal
         self._writer = writer
 
@@ -58,11 +76,10 @@ class Writes:
         index, statistics = self._journal.last_index + 1, self._writer.statistics
         inline, disk_ms, durable = statistics.inline_fsyncs, statistics.durations.sum_ms, asyncio.Event()
         self._writer.submit([Entry(index, 1, EntryKind.BATCH, index, b"x" * 100)], durable.set)
-        begun_s = time.monotonic()
         self._writer.flush_turn()
         await durable.wait()
-        late_ms = (time.monotonic() - begun_s) * 1000
-        return late_ms, statistics.durations.sum_ms - disk_ms, statistics.inline_fsyncs > inline
+        took_ms = statistics.durations.sum_ms - disk_ms
+        return self._journal.late_ms, took_ms, statistics.inline_fsyncs > inline
 
     async def until_late(self) -> None:
         """Write until a write took as long as a stall; then once more."""
@@ -76,20 +93,15 @@ async def write() -> None:
     """Write alone, beside others, and to a slow disk."""
     runtime = AsyncioRuntime(asyncio.get_running_loop())
     disk = MemoryDisk(random.Random(0))
-    Journal.create(disk, FOLDER)
-    journal, _ = Journal.open(disk, FOLDER, JournalOptions(), print)
+    SlowJournal.create(disk, FOLDER)
+    journal, _ = SlowJournal.open(disk, FOLDER, JournalOptions(), print)
+    assert isinstance(journal, SlowJournal)
     writes = Writes(journal, JournalWriter(journal, runtime, print, print))
     while not (await writes.one())[2]:
         pass
     with competitors():
         await writes.until_late()
-        shipped = Journal.write
-
-        def stalling(self: Journal, group: object) -> None:
-            threading.Event().wait(STALL_MS / 1000)
-            shipped(self, group)  # type: ignore[arg-type]
-
-        Journal.write = stalling  # type: ignore[method-assign]
+        journal.stall_s = STALL_MS / 1000
         await writes.until_late()
     runtime.close()
 
