@@ -6,6 +6,7 @@ Source: Kafka's UnifiedLog.appendAsFollower (3.9), KIP-107.
 from __future__ import annotations
 
 from broker.log.batches import BatchHeader, Buffer, checked_batches
+from broker.log.cleaning.rewriting import empty_batch
 from broker.log.errors import AppendError
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
@@ -27,10 +28,17 @@ def copied_batches(
         The headers, and the bytes of each batch.
     """
     view = memoryview(records)
-    headers = checked_batches(view)
+    headers: list[BatchHeader] = []
     buffers: list[tuple[Buffer, ...]] = []
     position = 0
-    for header in headers:
+    for found in checked_batches(view):
+        header = found
+        content: Buffer = view[position : position + header.size]
+        position += header.size
+        if not buffers and not header.records_count and header.base_offset < offset <= header.last_offset:
+            # The leader has compacted what is around the end of this log: the rest of the gap continues it.
+            left = header.last_offset - offset
+            header, content = empty_batch(header._replace(base_offset=offset, last_offset_delta=left))
         spans_start = is_empty and not buffers and header.base_offset <= offset <= header.last_offset
         if header.base_offset != offset and not spans_start:
             raise AppendError(
@@ -38,7 +46,7 @@ def copied_batches(
                 f"batch at offset {header.base_offset} of the leader; "
                 f"{key.topic}-{key.partition} goes on at {offset}",
             )
-        buffers.append((view[position : position + header.size],))
-        position += header.size
+        headers.append(header)
+        buffers.append((content,))
         offset = header.last_offset + 1
     return headers, buffers

@@ -75,16 +75,16 @@ def cleaned(batches: Iterable[Batch], rules: Rules, end_offset: int) -> Iterator
                 gap = gap._replace(last_offset_delta=header.last_offset - gap.base_offset)
                 continue
             if gap is not None:
-                yield _empty(gap)
+                yield empty_batch(gap)
             gap = _gap(header)
             continue
         if gap is not None:
-            yield _empty(gap)
+            yield empty_batch(gap)
             gap = None
         yield kept
     if gap is not None:
         assert gap.last_offset + 1 == end_offset
-        yield _empty(gap)
+        yield empty_batch(gap)
 
 
 def _gap(header: BatchHeader) -> BatchHeader:
@@ -102,7 +102,8 @@ def _gap(header: BatchHeader) -> BatchHeader:
     )
 
 
-def _empty(header: BatchHeader) -> Batch:
+def empty_batch(header: BatchHeader) -> Batch:
+    """Return the batch of a header that has no records; it gets its length and its checksum."""
     return _with_records(header, b"")
 
 
@@ -134,7 +135,7 @@ def _kept(header: BatchHeader, content: Buffer, rules: Rules) -> Batch | None:
     if not is_remembered:
         return None
     # It has the time of no record, so that no look-up by time leads here.
-    return _empty(
+    return empty_batch(
         header._replace(
             attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON | LOG_APPEND_TIME),
             base_timestamp=NO_TIMESTAMP,

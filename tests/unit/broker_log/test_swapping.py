@@ -15,16 +15,17 @@ from broker.log.opened import opened
 from broker.log.partition_log import PartitionLog
 from tests.unit.broker_log.samples import (
     EPOCH,
+    EVERYTHING,
     NOW_MS,
     Broker,
     append_batch,
     headers,
     keyed,
+    max_timestamp,
+    offset_for_time,
     read_all,
     truncate,
 )
-
-Rows = dict[bytes, tuple[int, bytes]]
 
 
 def job_of(log: PartitionLog, *, segment_bytes: int = 3000, first_dirty: int = 0) -> tuple[int, Job]:
@@ -125,6 +126,48 @@ def test_a_log_that_was_truncated_takes_no_compacted_segment(broker: Broker) -> 
     left = rows(log)
     assert asyncio.run(log.swap_in(version, first)) is None
     assert rows(log) == left == rows(broker.revive())
+
+
+def test_a_follower_goes_on_within_a_gap_of_its_leader(broker: Broker, tmp_path: Path) -> None:
+    leader = broker.create(segment_bytes=1000, cleanup_policy="compact")
+    for number in range(30):
+        append_batch(leader, keyed([(b"key", b"%d" % number * 40)], at_ms=NOW_MS + number), EPOCH, NOW_MS)
+    leader.settle_flushes()
+    before = read_all(leader, 100_000)
+    compact(leader)
+    for end in range(31):
+        other = Broker(tmp_path / f"other-{end}")
+        follower = other.create(segment_bytes=1000, cleanup_policy="compact")
+        if end:
+            copied = b"".join(before[at : at + size] for at, size in places(before)[:end])
+            follower.append_as_follower(copied, NOW_MS)
+        while follower.log_end_offset < leader.log_end_offset:
+            found = leader.read(follower.log_end_offset, 500, below=EVERYTHING, at_least_one=True)
+            follower.append_as_follower(found.records, NOW_MS)
+        check_continuous(follower)
+        assert rows(follower)[-1] == rows(leader)[-1]
+        other.directory.abandon()
+
+
+def test_times_are_found_in_what_is_left(broker: Broker) -> None:
+    log = broker.create(segment_bytes=1000, cleanup_policy="compact")
+    fill_keyed(log, 100)
+    compact(log)
+    left = rows(log)
+    for number in range(100):
+        expected = next((offset for offset, _ in left if offset >= number), None)
+        found = offset_for_time(log, NOW_MS + number)
+        assert found == (None if expected is None else (NOW_MS + expected, expected))
+    assert max_timestamp(log) == (NOW_MS + 99, 99)
+
+
+def places(records: bytes) -> list[tuple[int, int]]:
+    """(position, size) of each batch."""
+    found, position = [], 0
+    for header in headers(records):
+        found.append((position, header.size))
+        position += header.size
+    return found
 
 
 class CrashError(Exception):
