@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.core.effects import Answer, Operation, Resign, Trace, Write
+from broker.core.groups.inputs import BorrowGroup, ClockTick, GroupLent, ReturnGroup
+from controller.core.effects import Answer, Resign, Trace, Write
 from controller.core.inputs import Ended, MultiDone, ReadFailed
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import OffsetRecord
@@ -123,26 +124,10 @@ class TransactionRead(NamedTuple):
     stored: StoredTransaction | None
 
 
-class GroupLent(NamedTuple):
-    """What writes offsets into a group; None: it cannot be written now."""
-
-    id: int
-    operations: tuple[Operation, ...] | None
-
-
 class MarkersWritten(NamedTuple):
     """Every partition of SendMarkers has its marker, or is gone."""
 
     id: int
-
-
-class TransactionsTick(NamedTuple):
-    """Time has passed."""
-
-    #: What milliseconds since 1970 are ahead of monotonic ones.
-    wall_offset_ms: int
-    #: Whether that may be believed; if not, nothing goes for its age.
-    is_believed: bool
 
 
 TransactionInput = (
@@ -151,7 +136,7 @@ TransactionInput = (
     | TransactionRead
     | GroupLent
     | MarkersWritten
-    | TransactionsTick
+    | ClockTick
     | MultiDone
     | ReadFailed
     | Ended
@@ -174,22 +159,6 @@ class SendMarkers(NamedTuple):
     producer: Producer
     commits: bool
     partitions: frozenset[PartitionKey]
-
-
-class BorrowGroup(NamedTuple):
-    """Let nobody write a group, and say how offsets are written into it; answered by GroupLent."""
-
-    id: int
-    group_id: str
-    offsets: Mapping[PartitionKey, OffsetRecord]
-
-
-class ReturnGroup(NamedTuple):
-    """The multi with the operations of a lent group has taken effect, or it has not."""
-
-    id: int
-    group_id: str
-    is_written: bool
 
 
 TransactionEffect = (

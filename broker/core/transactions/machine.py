@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from broker.core.groups.bytes_held import GroupBytes
+from broker.core.groups.inputs import BorrowGroup, ClockTick, GroupLent, ReturnGroup
 from broker.core.transactions import inputs, transaction_fences
 from broker.core.transactions.deciding import Change, TransactionOptions, completed, decide, fence
 from broker.core.transactions.inputs import Outcome, Producer, StoredTransaction
@@ -74,7 +75,7 @@ class TransactionsMachine:
         self._numbers = itertools.count()
         #: {multi, reading, loan or markers under way: whose}
         self._under_way: dict[int, TransactionSlot] = {}
-        self._clock = inputs.TransactionsTick(0, is_believed=False)
+        self._clock = ClockTick(0, is_believed=False)
         self._looked_ms = self._swept_ms = 0
         self._effects: list[inputs.TransactionEffect] = []
         self._is_over = False
@@ -120,11 +121,11 @@ class TransactionsMachine:
                 self._read(happened, now_ms)
             case ReadFailed():
                 self._read_failed(happened)
-            case inputs.GroupLent():
+            case GroupLent():
                 self._lent(happened, now_ms)
             case inputs.MarkersWritten():
                 self._marked(happened, now_ms)
-            case inputs.TransactionsTick():
+            case ClockTick():
                 self._tick(happened, now_ms)
             case inputs.TransactionsLoaded():
                 self._load(happened, now_ms)
@@ -142,7 +143,7 @@ class TransactionsMachine:
             self._count_offsets(stored, 1)
             self._settle(slot, now_ms)
 
-    def _tick(self, clock: inputs.TransactionsTick, now_ms: int) -> None:
+    def _tick(self, clock: ClockTick, now_ms: int) -> None:
         self._clock = clock
         if now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
@@ -183,6 +184,9 @@ class TransactionsMachine:
             if isinstance(request, inputs.VerifyPartitions) and not slot.flight.ends:
                 # What is added now was not answered yet: nobody sends records of it.
                 pass
+            elif isinstance(request, inputs.StoreOffsets):
+                # Its member may be none any more after the write.
+                outcome = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             elif len(slot.waiting) < _WAITING_MAX:
                 slot.waiting.append((number, request))
                 return
@@ -217,8 +221,10 @@ class TransactionsMachine:
         """Begin a write."""
         slot.flight = flight
         self._idle.pop(slot.name, None)
-        growth = size_bytes(slot.after(flight)) - slot.counted_bytes
-        self._count(slot, max(growth, 0))
+        after = slot.after(flight)
+        self._count(slot, max(size_bytes(after) - slot.counted_bytes, 0))
+        # From the decision on: whoever takes over the partitions of the member that commits, waits.
+        self._count_offsets(after, 1)
         self._go_on(slot, flight)
 
     def _go_on(self, slot: TransactionSlot, flight: Flight) -> None:
@@ -226,20 +232,21 @@ class TransactionsMachine:
         if flight.groups:
             group_id = flight.groups[0]
             number = flight.loans[group_id] = self._number(slot)
-            self._effects.append(inputs.BorrowGroup(number, group_id, slot.stored.offsets[group_id]))
+            self._effects.append(BorrowGroup(number, group_id, slot.stored.offsets[group_id]))
             return
         fence_check = Check(COORDINATOR_EPOCH, transaction_fences.coordinator_epoch(self._epoch_version))
         version = transaction_fences.transaction_version(slot.stored.version)
         operations = fence_check, *slot.operations(flight, version)
         self._effects.append(Write(self._number(slot), operations))
 
-    def _lent(self, lent: inputs.GroupLent, now_ms: int) -> None:
+    def _lent(self, lent: GroupLent, now_ms: int) -> None:
         slot = self._under_way.pop(lent.id)
         flight = slot.flight
         assert flight is not None, "a group is lent to a write"
         group_id = flight.groups.pop(0)
         if lent.operations is None:
             del flight.loans[group_id]
+            self._count_offsets(slot.after(flight), -1)
             self._refuse(slot, flight, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, now_ms)
             return
         flight.operations += lent.operations
@@ -286,6 +293,7 @@ class TransactionsMachine:
             slot.stored = found or StoredTransaction(slot.name)
             self._count_offsets(before, -1)
             self._count_offsets(slot.stored, 1)
+            self._count_offsets(after, -1)
             self._refuse(slot, flight, ErrorCode.NOT_COORDINATOR, now_ms)
         elif not flight.problem and flight.rounds <= self._options.retries_max:
             self._go_on(slot, flight)
@@ -296,12 +304,12 @@ class TransactionsMachine:
             problem = flight.problem or "the quorum does not take it"
             text = f"transactional id {slot.name!r} is left as it was: {problem}"
             self._trace(text, Level.WARNING)
+            self._count_offsets(after, -1)
             self._refuse(slot, flight, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
 
     def _take_effect(self, slot: TransactionSlot, flight: Flight, now_ms: int) -> None:
         before, slot.stored = slot.stored, slot.after(flight)
         self._count_offsets(before, -1)
-        self._count_offsets(slot.stored, 1)
         self._give_back(flight, is_written=True)
         if flight.request is not None and flight.change is not None:
             self._effects.append(Answer(flight.request, flight.change.outcome))
@@ -317,7 +325,7 @@ class TransactionsMachine:
     def _give_back(self, flight: Flight, *, is_written: bool) -> None:
         for group_id, number in flight.loans.items():
             self._under_way.pop(number, None)
-            self._effects.append(inputs.ReturnGroup(number, group_id, is_written))
+            self._effects.append(ReturnGroup(number, group_id, is_written))
 
     def _end_flight(self, slot: TransactionSlot, now_ms: int) -> None:
         slot.flight = None

@@ -1,7 +1,7 @@
-"""FindCoordinator: any broker names the coordinator of groups; there are no transactions.
+"""FindCoordinator: any broker names the coordinator of groups and transactions.
 
-One broker coordinates every group. Before one is elected, or while its address is not known yet, clients are
-asked to come again; a transaction's coordinator is refused for good.
+One broker coordinates all of both. Before one is elected, or while its address is not known yet, clients are
+asked to come again.
 Source: KIP-699; ARCHITECTURE.md, "Life of a consumer group".
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from broker.server.api.produce import NO_TRANSACTIONS
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from controller.core.brokers import CLIENT_LISTENER
@@ -32,10 +31,8 @@ class _Coordinator(NamedTuple):
 def find_coordinator(services: BrokerServices, call: Call) -> Answer:
     """Answer which broker is the coordinator, or why there is none."""
     key_type = call.body.key_type if call.request.api_version >= 1 else _GROUP
-    if key_type == _GROUP:
+    if key_type in (_GROUP, _TRANSACTION):
         row = _coordinator(services)
-    elif key_type == _TRANSACTION:
-        row = _Coordinator(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     else:
         problem = "the type of the key is neither group (0) nor transaction (1)"
         row = _Coordinator(ErrorCode.INVALID_REQUEST, problem)
