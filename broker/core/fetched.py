@@ -7,6 +7,7 @@ Source: Kafka's Fetch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from controller.wire.codes import ErrorCode
@@ -40,3 +41,8 @@ class FetchOutcome(NamedTuple):
     preferred_read_replica: int = -1
     #: (broker id, leader epoch), where the reader asked a wrong broker.
     current_leader: tuple[int, int] | None = None
+    #: Exclusive; transactions that begin below it have ended.
+    last_stable_offset: int = -1
+    #: (producer id, first offset) of the aborted transactions that reach into the records; None: all
+    #: records were asked for.
+    aborted: Sequence[tuple[int, int]] | None = None

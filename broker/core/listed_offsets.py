@@ -41,7 +41,7 @@ def is_certain(leader: LeaderState, is_follower: bool) -> bool:
 
 
 def without_looking(
-    leader: LeaderState, timestamp: int, log: LogView, *, is_follower: bool
+    leader: LeaderState, timestamp: int, log: LogView, *, is_follower: bool, read_committed: bool = False
 ) -> ListedOffset | None:
     """Answer for a timestamp that needs no look at records; None: a record must be found.
 
@@ -50,13 +50,15 @@ def without_looking(
         timestamp: milliseconds since 1970, or one of the constants above.
         log: the leader's.
         is_follower: sees the end of the log where a consumer sees the high watermark.
+        read_committed: a consumer that sees the last stable offset.
     """
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return ListedOffset(ErrorCode.NONE, -1, log.log_start_offset)
     if timestamp == LATEST:
         if not is_certain(leader, is_follower):
             return ListedOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return ListedOffset(ErrorCode.NONE, -1, read_limit(leader, is_follower, log), leader.leader_epoch)
+        end = read_limit(leader, is_follower, log, read_committed=read_committed)
+        return ListedOffset(ErrorCode.NONE, -1, end, leader.leader_epoch)
     if timestamp == LATEST_TIERED:
         return ListedOffset(ErrorCode.NONE)
     return ListedOffset(ErrorCode.INVALID_REQUEST) if timestamp < MAX_TIMESTAMP else None

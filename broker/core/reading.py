@@ -1,9 +1,10 @@
 """What a reader of a replica gets: the end of what it may see, a place where the logs diverge, or an error.
 
-Followers read to the end of the leader's log, consumers to the high watermark, from followers, too. Pure
-functions over a role and a view of the log; they change nothing.
-Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-101, KIP-107, KIP-320, KIP-392,
-KIP-516.
+Followers read to the end of the leader's log, consumers to the high watermark or, of committed records, to
+the last stable offset; from followers, too. Pure functions over a role and a view of the log; they change
+nothing.
+Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-98, KIP-101, KIP-107, KIP-320,
+KIP-392, KIP-516.
 """
 
 from __future__ import annotations
@@ -118,10 +119,13 @@ def may_throttle(role: ReplicaState, replica_id: int) -> bool:
     return isinstance(role, LeaderState) and replica_id not in role.isr
 
 
-def read_limit(role: ReplicaState, is_follower: bool, log: LogView) -> int:
+def read_limit(role: ReplicaState, is_follower: bool, log: LogView, *, read_committed: bool = False) -> int:
     """Return the end (exclusive) of what a reader may see."""
     log_end_offset = log.log_end_offset
-    return log_end_offset if is_follower else fences.visible_end(role.high_watermark, log_end_offset)
+    if is_follower:
+        return log_end_offset
+    end = fences.visible_end(role.high_watermark, log_end_offset)
+    return log.last_stable_offset(end) if read_committed else end
 
 
 def code_out_of_range(role: ReplicaState) -> ErrorCode:
@@ -161,7 +165,12 @@ def answer(
 
 
 def end_for(
-    role: ReplicaState, replica_id: int, position: FetchPosition, log: LogView
+    role: ReplicaState,
+    replica_id: int,
+    position: FetchPosition,
+    log: LogView,
+    *,
+    read_committed: bool = False,
 ) -> int | Diverge | RefuseWith:
     """Return the end (exclusive) of what a reader may see, or why it may not read here; see judge_fetch."""
     error_code = judge_fetch(role, replica_id, position, log)
@@ -174,4 +183,4 @@ def end_for(
         return Diverge(*end) if is_known else RefuseWith(ErrorCode.OFFSET_OUT_OF_RANGE)
     if not log.log_start_offset <= position.offset <= log.log_end_offset:
         return RefuseWith(code_out_of_range(role))
-    return read_limit(role, replica_id >= 0, log)
+    return read_limit(role, replica_id >= 0, log, read_committed=read_committed)

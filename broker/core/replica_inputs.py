@@ -36,6 +36,9 @@ class LogView(Protocol):
     def latest_epoch(self) -> int:
         """Of its last record; -1 if it is empty."""
 
+    def last_stable_offset(self, high_watermark: int, /) -> int:
+        """Return the end (exclusive) of what a reader of committed records may see."""
+
     def end_offset_for_epoch(self, leader_epoch: int, /) -> tuple[int, int]:
         """Return (largest epoch not above this one, its end); (-1, -1) if it has no later epoch."""
 

@@ -170,9 +170,8 @@ def check_produced(header: BatchHeader, settings: TopicSettings) -> None:
             ErrorCode.INVALID_RECORD,
             f"batch of {header.records_count} records spans {header.last_offset_delta + 1} offsets",
         )
-    if header.attributes & (CONTROL | TRANSACTIONAL):
-        kind = "a control batch" if header.attributes & CONTROL else "a transactional batch"
-        raise AppendError(ErrorCode.INVALID_RECORD, f"{kind}: transactions are not offered")
+    if header.attributes & CONTROL:
+        raise AppendError(ErrorCode.INVALID_RECORD, "a control batch: clients write records")
     if header.attributes & LOG_APPEND_TIME:
         raise AppendError(ErrorCode.INVALID_TIMESTAMP, "a producer does not set the time of appending")
     if header.attributes & CODEC_MASK > _CODEC_MAX:
@@ -181,6 +180,8 @@ def check_produced(header: BatchHeader, settings: TopicSettings) -> None:
         )
     if header.producer_id != NO_PRODUCER:
         _check_idempotent(header)
+    elif header.attributes & TRANSACTIONAL:
+        raise AppendError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
 
 
 def _check_idempotent(header: BatchHeader) -> None:

@@ -30,8 +30,10 @@ from broker.log.errors import OffsetOutOfRangeError
 from broker.log.files import FilePool, NotCachedError, replace_file
 from broker.log.flushing import Flusher, FlushJob
 from broker.log.log_start import LogStart
+from broker.log.markers import end_marker_in
 from broker.log.pending import PendingJobs
 from broker.log.produced import CheckedBatch, ProducedBatch, produced_batch, with_times
+from broker.log.producers import ActiveProducer, Producers
 from broker.log.reading import read_segment, segment_of
 from broker.log.recovery import EPOCHS_NAME, recover_log
 from broker.log.results import Appended, Read
@@ -136,9 +138,14 @@ class PartitionLog:
         """The leader epoch of the last batch, -1 if there is none."""
         return self._epochs.latest
 
-    def active_producers(self) -> list[tuple[int, int, int, int]]:
-        """Return the idempotent producers that are remembered; see Producers.active()."""
+    def active_producers(self) -> list[ActiveProducer]:
+        """Return the producers that are remembered; see Producers.active()."""
         return self._producers.active()
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the end (exclusive) of what a reader of committed records may see."""
+        stable = self._producers.last_stable_offset(high_watermark)
+        return stable if stable == high_watermark else max(stable, self.log_start_offset)
 
     def configure(self, settings: TopicSettings) -> None:
         """Obey other settings from now on."""
@@ -152,14 +159,14 @@ class PartitionLog:
         """Append a batch that was checked, with the next offsets.
 
         Args:
-            batch: what checked_batch_of() made of what check() returned.
+            batch: what checked_batch_of() made of what check() returned, or end_batch() made.
             leader_epoch: this leader's.
             now_ms: the time.
         """
         self._look_at_disk()
         header = batch.header
         if header.producer_id != NO_PRODUCER:
-            known = self._producers.check(header)
+            known = self._producers.check(header, end_marker_in(header, (batch.content,)))
             if known is not None:
                 return Appended(known.base_offset, known.last_offset, True, known.append_time_ms)
         batch = with_times(batch, self._settings, now_ms)
@@ -246,20 +253,28 @@ class PartitionLog:
         segment = self._active
         self._unsaved.is_anything = True
         segment.write(buffers[0] if len(buffers) == 1 else [part for parts in buffers for part in parts])
-        for header in headers:
+        for number, header in enumerate(headers):
             segment.note(header)
             self._epochs.assign(header.partition_leader_epoch, max(header.base_offset, segment.base_offset))
-            self._producers.record(header, now_ms)
+            if header.producer_id != NO_PRODUCER:
+                marker = end_marker_in(header, buffers[number])
+                aborted = self._producers.record(header, now_ms, marker)
+                if aborted is not None:
+                    self._producers.aborted.note(segment.base_offset, aborted)
 
     def _roll(self, base_offset: int) -> None:
         """Close the active segment and begin the next one."""
         closed = self._active
         closed.note_time()
         job = self._unsaved.job(closed, self._epochs, self._producers)
-        self._pending.add(job.steps, closed.release_indexes, closed)
+        self._pending.add(job.steps, partial(self._is_closed, closed), closed)
         self._segments.append(Segment.create(self._files, self.folder, base_offset))
         self._unsaved.flushed_bytes = 0
         self._unsaved.flushed_offset = base_offset
+
+    def _is_closed(self, segment: Segment) -> None:
+        segment.release_indexes()
+        self._producers.aborted.release(segment.base_offset)
 
     def flush_by_age(self, now_ms: int) -> None:
         """Begin to make durable what is not, every flush.ms; now_ms is of a clock that never goes back."""
@@ -284,7 +299,16 @@ class PartitionLog:
         """Wait, in the event loop, until what was begun is durable; raises LogStorageError."""
         await self._pending.settled()
 
-    def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool, wait: bool = True) -> Read:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        below: int,
+        at_least_one: bool,
+        wait: bool = True,
+        with_aborted: bool = False,
+    ) -> Read:
         """Read whole batches; with `wait`, which waits for the disk, any thread may do so.
 
         Args:
@@ -293,6 +317,7 @@ class PartitionLog:
             below: only batches that end below this offset: the high watermark for a consumer.
             at_least_one: the first batch also where it is larger than `max_bytes`.
             wait: see above.
+            with_aborted: and the aborted transactions that reach into them.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
@@ -300,13 +325,28 @@ class PartitionLog:
                 f"the log has {self.log_start_offset} to {self.log_end_offset}"
             )
         if offset >= min(below, self.log_end_offset):
-            return Read(b"", offset)
+            return Read(b"", offset, () if with_aborted else None)
         segment = segment_of(self._segments, offset)
-        return read_segment(segment, offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
+        found = read_segment(segment, offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
+        if not with_aborted:
+            return found
+        lists = self._producers.aborted
+        return found._replace(
+            aborted=lists.between(segment.base_offset, offset, found.next_offset, wait=wait)
+        )
 
-    async def read_patiently(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool) -> Read:
+    async def read_patiently(
+        self, offset: int, max_bytes: int, *, below: int, at_least_one: bool, with_aborted: bool = False
+    ) -> Read:
         """Read as read(), in a thread where the disk must be read."""
-        read = partial(self.read, offset, max_bytes, below=below, at_least_one=at_least_one)
+        read = partial(
+            self.read,
+            offset,
+            max_bytes,
+            below=below,
+            at_least_one=at_least_one,
+            with_aborted=with_aborted,
+        )
         try:
             return read(wait=False)
         except NotCachedError:
@@ -376,11 +416,11 @@ class PartitionLog:
         if plan.cut is not None:
             self._active.apply_cut(plan.cut)
             self._epochs.truncate_to(plan.end_offset)
-            recovers = not self._producers.truncate_to(plan.end_offset)
+            recovers = not self._producers.truncate_to(plan.end_offset, self._active.base_offset)
         else:
             self._start.clear()
             self._epochs.clear()
-            self._producers.clear()
+            self._producers = Producers(self.folder)
             recovers = False
         self._unsaved.flushed_bytes = self._unsaved.flushed_offset = 0
         self._unsaved.is_anything = True
@@ -419,6 +459,7 @@ class PartitionLog:
         self._now_ms = now_ms
         if by_age:
             self._producers.expire(now_ms)
+        self._producers.last_stable_offset(high_watermark)
         self._pending.check()
         if self._cutting is not None:
             return self.log_start_offset
@@ -440,6 +481,7 @@ class PartitionLog:
         self._segments = self._segments[len(expired) :]
         for segment in expired:
             segment.close()
+            self._producers.aborted.remove(segment.base_offset)
         self._pending.add(partial(remove_all, expired), is_slow=True)
 
     def closing_job(self) -> FlushJob | None:

@@ -18,7 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.log.batches import HEADER, BatchHeader, crc_matches, parse_header, plausible
+from broker.log import aborted
+from broker.log.aborted import ABORTED_SUFFIX
+from broker.log.batches import CONTROL, HEADER, BatchHeader, crc_matches, parse_header, plausible
 from broker.log.epochs import LeaderEpochs
 from broker.log.errors import DamagedSegmentError
 from broker.log.files import (
@@ -35,13 +37,14 @@ from broker.log.files import (
     sync_folder,
 )
 from broker.log.log_start import read_log_start
+from broker.log.markers import EndMarker, end_marker_in
 from broker.log.producers import Producers
 from broker.log.segment import Segment, distrust
 
 log = logging.getLogger("quorate.broker.log")
 
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
-_STEM: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex|snapshot)", re.ASCII)
+_STEM: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)", re.ASCII)
 #: bytes read at once while checksums are checked
 _CHECK_BYTES: Final = 1024 * 1024
 
@@ -244,17 +247,22 @@ def _fits_index(segment: Segment, size: int) -> bool:
 def recover_producers(folder: str, segments: list[Segment], end_offset: int, now_ms: int) -> Producers:
     """Build the producers' state as of an offset: from the newest snapshot, and the batches after it.
 
-    Snapshots that are of no use any more are removed: those after the end, and those that are neither at the
-    start of a segment nor the newest one.
+    Snapshots that are of no use any more are removed: those after the end, those behind a damaged list of
+    aborted transactions, and those that are neither at the start of a segment nor the newest one. On return
+    the file of each list is as it should be.
     """
-    producers, first = Producers(), segments[0].base_offset
+    names = names_in(folder)
+    lists = _aborted_in_files(names, segments)
+    usable_to = min([end_offset, *(base for base, content in lists.items() if content is None)])
+    producers, first = Producers(folder), segments[0].base_offset
     bases = {segment.base_offset for segment in segments}
     found = False
-    for taken_at, path in reversed(_snapshots(folder)):
-        usable = segments[0].base_offset <= taken_at <= end_offset
+    for taken_at, path in reversed(_snapshots(folder, names)):
+        usable = segments[0].base_offset <= taken_at <= usable_to
         if usable and not found:
             try:
-                producers, first, found = Producers.parse(read_file(path) or b""), taken_at, True
+                producers = Producers.parse(read_file(path) or b"", taken_at, folder)
+                first, found = taken_at, True
                 continue
             except ValueError as error:
                 log.warning("%s is damaged (%s) and is removed", path, error)
@@ -262,22 +270,59 @@ def recover_producers(folder: str, segments: list[Segment], end_offset: int, now
         if not usable or taken_at not in bases:
             remove_file(path)
     for segment in segments:
+        in_file = lists.get(segment.base_offset)
+        if in_file:
+            kept = aborted.before(in_file, first)
+            if kept:
+                producers.aborted.lists[segment.base_offset] = bytearray(kept)
         start = segment.position_of(max(first, segment.base_offset))
         if start is not None:
-            for _, header in segment.walk(start):
-                if header.base_offset < end_offset:
-                    producers.record(header, now_ms)
+            _replay(segment, start, producers, end_offset, now_ms)
+        for path, content in producers.aborted.files(segment.base_offset):
+            if content != in_file:
+                replace_file(path, content)
+        if segment.base_offset in lists and segment.base_offset not in producers.aborted.lists:
+            remove_file(producers.aborted.path(segment.base_offset))
+        if segment is not segments[-1]:
+            producers.aborted.release(segment.base_offset)
     return producers
 
 
-def _snapshots(folder: str) -> list[tuple[int, str]]:
-    """Return (offset, path) of the producers' snapshots, by offset."""
-    found = [match for name in names_in(folder) if (match := _STEM.fullmatch(name))]
+def _aborted_in_files(names: list[str], segments: list[Segment]) -> dict[int, bytes | None]:
+    """Return {base offset of a segment with a list of aborted transactions: its file, None: damaged}."""
+    with_list = {int(name[: -len(ABORTED_SUFFIX)]) for name in names if name.endswith(ABORTED_SUFFIX)}
+    found: dict[int, bytes | None] = {}
+    for segment in segments:
+        if segment.base_offset in with_list:
+            content = read_file(segment.stem + ABORTED_SUFFIX) or b""
+            found[segment.base_offset] = content
+            if not aborted.is_sound(content, segment.base_offset):
+                log.warning("%s%s is damaged and built anew", segment.stem, ABORTED_SUFFIX)
+                found[segment.base_offset] = None
+    return found
+
+
+def _replay(segment: Segment, position: int, producers: Producers, end_offset: int, now_ms: int) -> None:
+    """Record the batches of a segment from a position on, up to an offset."""
+    for place, header in segment.walk(position):
+        if header.base_offset >= end_offset:
+            return
+        marker: EndMarker | None = None
+        if header.attributes & CONTROL:
+            marker = end_marker_in(header, [segment.read(place, header.size)])
+        found = producers.record(header, now_ms, marker)
+        if found is not None:
+            producers.aborted.note(segment.base_offset, found)
+
+
+def _snapshots(folder: str, names: list[str]) -> list[tuple[int, str]]:
+    """Return (offset, path) of the producers' snapshots among the files of a log, by offset."""
+    found = [match for name in names if (match := _STEM.fullmatch(name))]
     return [(int(match[1]), f"{folder}/{match[0]}") for match in found if match[2] == "snapshot"]
 
 
 def remove_snapshots(folder: str, from_offset: int) -> None:
     """Remove the snapshots that were taken at an offset or after it."""
-    for taken_at, path in _snapshots(folder):
+    for taken_at, path in _snapshots(folder, names_in(folder)):
         if taken_at >= from_offset:
             remove_file(path)

@@ -5,7 +5,10 @@ Source: Kafka's LogAppendInfo and FetchDataInfo (3.9).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from broker.log.aborted import AbortedTransaction
 
 
 class Appended(NamedTuple):
@@ -26,3 +29,5 @@ class Read(NamedTuple):
     records: bytes
     #: behind the last record
     next_offset: int
+    #: those that reach into the records; None: nobody asked
+    aborted: Sequence[AbortedTransaction] | None = None

@@ -19,6 +19,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from broker.log.aborted import ABORTED_SUFFIX
 from broker.log.batches import (
     HEADER,
     LENGTH_OVERHEAD,
@@ -48,6 +49,8 @@ _PLACE: Final = Struct(">qi11xi")
 
 
 _ENTRIES: Final = {".index": OFFSET_ENTRY, ".timeindex": TIME_ENTRY}
+#: of all its files; the records go first, so that what is left by a crash counts as nothing
+_SUFFIXES: Final = (".log", *_ENTRIES, ABORTED_SUFFIX, ".snapshot")
 
 
 class Cut(NamedTuple):
@@ -435,17 +438,14 @@ class Segment:
         self._files.forget_indexes(self.stem)
 
     def remove(self) -> None:
-        """Remove its files, in any thread once it is closed.
-
-        The records go first, so that what is left by a crash counts as nothing.
-        """
-        for suffix in (".log", *_ENTRIES, ".snapshot"):
+        """Remove its files, in any thread once it is closed."""
+        for suffix in _SUFFIXES:
             remove_file(self.stem + suffix)
 
     def move_to(self, folder: str) -> None:
         """Move its files to another folder."""
         self.close()
-        for suffix in (".log", *_ENTRIES, ".snapshot"):
+        for suffix in _SUFFIXES:
             path = Path(self.stem + suffix)
             with disk_errors(str(path)):
                 if path.exists():

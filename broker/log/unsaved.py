@@ -42,10 +42,14 @@ class Unsaved:
         self.is_anything = has_records and not Path(self._snapshot_path(segments[-1])).exists()
 
     def job(self, segment: Segment, epochs: LeaderEpochs, producers: Producers | None = None) -> FlushJob:
-        """Collect what makes a segment durable up to now; the producers at its end if it is closed there."""
+        """Collect what makes a segment durable up to now; the producers at its end if it is closed there.
+
+        Their snapshot vouches for the list of aborted transactions, which is there before.
+        """
         files = [*self._unsynced, (f"{self._folder}/{EPOCHS_NAME}", epochs.to_bytes())]
         self._unsynced = ()
         if producers is not None:
+            files += producers.aborted.files(segment.base_offset)
             files.append((self._snapshot_path(segment), producers.to_bytes()))
         files.append((segment.stem + ".timeindex", segment.times.to_bytes()))
         files.append((segment.stem + ".index", segment.offsets.to_bytes()))

@@ -45,6 +45,8 @@ class Reader(NamedTuple):
     generation: BrokerGeneration = BrokerGeneration(-1)
     #: Of the consumer; "" for none.
     rack: str = ""
+    #: Of a consumer: aborted records are none to it, and those of open transactions not yet.
+    read_committed: bool = False
 
     @property
     def is_follower(self) -> bool:
@@ -177,7 +179,7 @@ class Fetching:
             outcomes[key] = outcome
             size += len(outcome.records)
             if session is not None:
-                self._note(session, key, asked, outcome)
+                self._note(session, key, asked, outcome, reader)
         # While the disk was read, what was looked at before may have changed without a word.
         if max_wait_ms <= 0 or has_waited or self._is_enough(outcomes, size, min_bytes):
             return outcomes
@@ -201,7 +203,7 @@ class Fetching:
                         outcomes[key] = await self._read_disk(cold, size)
                     size += len(outcomes[key].records)
                     if session is not None:
-                        self._note(session, key, position, outcomes[key])
+                        self._note(session, key, position, outcomes[key], reader)
                 looked = {key: outcomes[key] for key in changed if key in outcomes}
                 if waiting.has_news or self._is_enough(looked, size, min_bytes):
                     break
@@ -216,6 +218,7 @@ class Fetching:
         key: PartitionKey,
         position: FetchPosition,
         outcome: FetchOutcome,
+        reader: Reader,
     ) -> None:
         """Stand among those that wait for a partition, and note whether it has to be read again."""
         replica = self._registry.replicas.get(key)
@@ -224,7 +227,7 @@ class Fetching:
             replica.waiters.fetches[session] = None
             # A follower that is not in sync may join with any fetch.
             is_settled = position.offset >= reading.read_limit(
-                replica.role, session.is_follower, replica.log
+                replica.role, session.is_follower, replica.log, read_committed=reader.read_committed
             ) and (not session.is_follower or replica.machine.is_in_sync(session.owner[0]))
         session.looked(key, outcome, is_settled=is_settled)
 
@@ -294,7 +297,9 @@ class Fetching:
         if replica is None:
             return self._refusal(key, self._registry.why_missing(key))
         log = replica.log
-        found = reading.end_for(replica.role, reader.replica_id, position, log)
+        found = reading.end_for(
+            replica.role, reader.replica_id, position, log, read_committed=reader.read_committed
+        )
         if isinstance(found, RefuseWith):
             return self._refused(replica, found.error_code)
         if isinstance(found, Diverge):
@@ -304,7 +309,7 @@ class Fetching:
         if self._is_throttled(key, reader):
             allowance = self._registry.leader_throttle.allowance(monotonic_ms())
             room = room._replace(bytes_left=min(room.bytes_left, allowance))
-        return self._read_log(replica, position, found, room)
+        return self._read_log(replica, position, found, room, reader)
 
     def _is_throttled(self, key: PartitionKey, reader: Reader) -> bool:
         """Whether a follower has to wait for its bytes; one in the ISR never does: producers wait for it."""
@@ -314,24 +319,36 @@ class Fetching:
         return replica is not None and reading.may_throttle(replica.role, reader.replica_id)
 
     def _read_log(
-        self, replica: Replica, position: FetchPosition, below: int, room: RoomLeft
+        self, replica: Replica, position: FetchPosition, below: int, room: RoomLeft, reader: Reader
     ) -> FetchOutcome:
-        log = replica.log
+        log, with_aborted = replica.log, reader.read_committed
         if position.offset >= below or room.bytes_left <= 0:
-            return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset)
+            return _found(replica, Read(b"", position.offset, () if with_aborted else None))
         max_bytes = min(position.max_bytes, room.bytes_left)
         try:
-            read = log.read(position.offset, max_bytes, below=below, at_least_one=room.is_first, wait=False)
+            read = log.read(
+                position.offset,
+                max_bytes,
+                below=below,
+                at_least_one=room.is_first,
+                wait=False,
+                with_aborted=with_aborted,
+            )
         except NotCachedError:
             raise _ColdError(
                 replica,
                 partial(
-                    log.read_patiently, position.offset, max_bytes, below=below, at_least_one=room.is_first
+                    log.read_patiently,
+                    position.offset,
+                    max_bytes,
+                    below=below,
+                    at_least_one=room.is_first,
+                    with_aborted=with_aborted,
                 ),
             ) from None
         except (OffsetOutOfRangeError, LogStorageError) as error:
             return self._unread(replica, error)
-        return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, read.records)
+        return _found(replica, read)
 
     async def _read_disk(self, cold: _ColdError, size: int) -> FetchOutcome:
         """Read what is not in memory; it was there when it was asked for, also if the leader changes.
@@ -342,7 +359,7 @@ class Fetching:
         """
         replica = cold.replica
         if size and self._held_bytes + size > HELD_BYTES_MAX:
-            return FetchOutcome(ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset)
+            return _found(replica, Read(b"", -1))
         found: Read | OffsetOutOfRangeError | LogStorageError
         self._held_bytes += size
         try:
@@ -356,9 +373,7 @@ class Fetching:
             return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not isinstance(found, Read):
             return self._unread(replica, found)
-        return FetchOutcome(
-            ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset, found.records
-        )
+        return _found(replica, found)
 
     def _unread(self, replica: Replica, error: OffsetOutOfRangeError | LogStorageError) -> FetchOutcome:
         if isinstance(error, LogStorageError):
@@ -374,3 +389,15 @@ class Fetching:
 
     def _refusal(self, key: PartitionKey, error_code: ErrorCode) -> FetchOutcome:
         return FetchOutcome(error_code, current_leader=self._registry.current_leader(key))
+
+
+def _found(replica: Replica, read: Read) -> FetchOutcome:
+    """Return what was read of a replica."""
+    return FetchOutcome(
+        ErrorCode.NONE,
+        replica.high_watermark,
+        replica.log.log_start_offset,
+        read.records,
+        last_stable_offset=replica.last_stable_offset,
+        aborted=None if read.aborted is None else [each[:2] for each in read.aborted],
+    )

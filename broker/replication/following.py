@@ -96,6 +96,8 @@ async def take_answer_patiently(
         await log.settled()
         await _change_log(followed, offset, outcome, options, counters)
         await log.settled()
+        # What is stable is known again.
+        followed.replica.waiters.wake_fetches(of_followers=False, of_consumers=True)
         return
     size_bytes = len(outcome.records)
     await log.before_append(size_bytes, size_bytes)

@@ -13,6 +13,7 @@ from broker.core.listed_offsets import ListedOffset
 from broker.log.disk_threads import finished
 from broker.log.errors import LogStorageError, UnreadableBatchError
 from broker.log.files import disk_space
+from broker.log.producers import ActiveProducer
 from broker.replication import offsets
 from broker.replication.outcomes import EpochEnd
 from broker.replication.registry import Registry
@@ -64,21 +65,29 @@ class Logs:
         except LogStorageError as error:
             return error.error_code
 
-    def active_producers(self, key: PartitionKey) -> list[tuple[int, int, int, int]] | ErrorCode:
-        """Return (id, epoch, last sequence, last append in ms) of a partition's idempotent producers.
-
-        The time is that of the clock of the broker that appended. A code says why they are not known here.
-        """
+    def active_producers(self, key: PartitionKey) -> list[ActiveProducer] | ErrorCode:
+        """Return a partition's producers; a code says why they are not known here."""
         replica = self._registry.replicas.get(key)
         return self._registry.why_missing(key) if replica is None else replica.log.active_producers()
 
     async def list_offset(
-        self, key: PartitionKey, timestamp: int, current_leader_epoch: int = -1, *, is_follower: bool = False
+        self,
+        key: PartitionKey,
+        timestamp: int,
+        current_leader_epoch: int = -1,
+        *,
+        is_follower: bool = False,
+        read_committed: bool = False,
     ) -> ListedOffset:
         """Return the offset for a timestamp; see offsets.list_offset."""
         try:
             return await offsets.list_offset(
-                self._registry, key, timestamp, current_leader_epoch, is_follower=is_follower
+                self._registry,
+                key,
+                timestamp,
+                current_leader_epoch,
+                is_follower=is_follower,
+                read_committed=read_committed,
             )
         except UnreadableBatchError as error:
             return ListedOffset(error.error_code)

@@ -41,7 +41,13 @@ def epoch_end_offset(
 
 
 async def list_offset(
-    registry: Registry, key: PartitionKey, timestamp: int, current_leader_epoch: int, *, is_follower: bool
+    registry: Registry,
+    key: PartitionKey,
+    timestamp: int,
+    current_leader_epoch: int,
+    *,
+    is_follower: bool,
+    read_committed: bool = False,
 ) -> ListedOffset:
     """Answer ListOffsets for one partition.
 
@@ -51,16 +57,18 @@ async def list_offset(
         timestamp: milliseconds since 1970, or one of broker/core/listed_offsets.py.
         current_leader_epoch: what the asker believes; -1: nothing.
         is_follower: sees the end of the log where a consumer sees the high watermark.
+        read_committed: a consumer that sees the last stable offset.
     """
     found = _leading(registry, key, current_leader_epoch)
     if isinstance(found, ErrorCode):
         return ListedOffset(found)
     replica, leader = found
     log = replica.log
-    known = without_looking(leader, timestamp, log, is_follower=is_follower)
+    known = without_looking(leader, timestamp, log, is_follower=is_follower, read_committed=read_committed)
     if known is not None:
         return known
-    end, certain = reading.read_limit(leader, is_follower, log), is_certain(leader, is_follower)
+    end = reading.read_limit(leader, is_follower, log, read_committed=read_committed)
+    certain = is_certain(leader, is_follower)
     entry: Walked | None = None
     try:
         entry = await (_newest(log) if timestamp == MAX_TIMESTAMP else _first_at_or_after(log, timestamp))

@@ -12,11 +12,13 @@ Source: docs/guarantees.md, "Producers: what an acknowledgement means"; Kafka's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from broker.log.batches import CONTROL, TRANSACTIONAL, BatchHeader
 from broker.log.errors import AppendError, LogStorageError
+from broker.log.markers import EndMarker, end_batch
 from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of
 from broker.replication.clock import wall_ms
 from broker.replication.outcomes import Counters, ProduceOutcome
@@ -81,7 +83,12 @@ class Producing:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def produce(
-        self, batches: Mapping[PartitionKey, bytes | memoryview], *, acks: int, timeout_ms: int
+        self,
+        batches: Mapping[PartitionKey, bytes | memoryview],
+        *,
+        acks: int,
+        timeout_ms: int,
+        transactional_id: str | None = None,
     ) -> dict[PartitionKey, ProduceOutcome]:
         """Append batches and wait as far as acks says.
 
@@ -91,13 +98,14 @@ class Producing:
             batches: {partition: one record batch}.
             acks: ACKS_NONE, ACKS_LEADER or ACKS_ALL.
             timeout_ms: how long it may take; then 7, though the records are in the log, or come into it.
+            transactional_id: of the producer; without it no batch is transactional.
         """
         if acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             return dict.fromkeys(batches, ProduceOutcome(ErrorCode.INVALID_REQUIRED_ACKS))
         if acks == ACKS_ALL and self.waiting >= WAITING_MAX:
             text = f"{WAITING_MAX} requests wait already; nothing was appended"
             return dict.fromkeys(batches, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
-        request = WaitingProduce(acks_all=acks == ACKS_ALL)
+        request = WaitingProduce(acks_all=acks == ACKS_ALL, transactional_id=transactional_id)
         for key, records in batches.items():
             self._take(key, records, request)
         self.waiting += 1
@@ -105,6 +113,36 @@ class Producing:
             return await request.answered(timeout_ms)
         finally:
             self.waiting -= 1
+
+    async def write_markers(
+        self,
+        keys: Sequence[PartitionKey],
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        timeout_ms: int,
+    ) -> dict[PartitionKey, ProduceOutcome]:
+        """End a producer's transaction in partitions, and wait until that is committed.
+
+        Args:
+            keys: which partitions.
+            producer_id: whose transaction.
+            producer_epoch: what has a lower one is fenced then.
+            is_commit: how it ends.
+            coordinator_epoch: coordinators of lower ones are fenced then.
+            timeout_ms: as in produce().
+        """
+        request, marker = WaitingProduce(acks_all=True), EndMarker(is_commit, coordinator_epoch)
+        for key in keys:
+            replica = self._registry.replicas.get(key)
+            if replica is None:
+                request.settle(key, ProduceOutcome(self._registry.why_missing(key)))
+                continue
+            batch = end_batch(producer_id, producer_epoch, marker, wall_ms())
+            self._place(replica, batch.header, batch, None, request)
+        return await request.answered(timeout_ms)
 
     def _take(self, key: PartitionKey, records: bytes | memoryview, request: WaitingProduce) -> None:
         """Append a batch now, or give it its place behind those that wait."""
@@ -118,26 +156,39 @@ class Producing:
             return
         try:
             produced = replica.log.check(records)
-            size_bytes = produced.header.size
+            if produced.header.attributes & TRANSACTIONAL:
+                _check_transactional(request)
             batch = self._check_now(produced, request)
         except AppendError as error:
             request.settle(key, refusal(error))
             return
-        must_wait = replica.waiters.appends or replica.log.must_wait(
-            size_bytes, produced.header.records_count
-        )
+        self._place(replica, produced.header, batch, produced, request)
+
+    def _place(
+        self,
+        replica: Replica,
+        header: BatchHeader,
+        batch: CheckedBatch | None,
+        produced: ProducedBatch | None,
+        request: WaitingProduce,
+    ) -> None:
+        """Append a batch now, or give it its place; one that was not checked yet is as it was produced."""
+        size_bytes = header.size
+        must_wait = replica.waiters.appends or replica.log.must_wait(size_bytes, header.records_count)
         if batch is not None and not must_wait:
             self._append(replica, batch, request)
             return
         if self._appends >= WAITING_MAX or self._appends_bytes + size_bytes > APPENDS_BYTES_MAX:
             text = f"{self._appends} batches ({self._appends_bytes} bytes) wait already; nothing was appended"
-            request.settle(key, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
+            request.settle(replica.key, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
             return
         # What waits may outlive its request, and must not hold all of its frame.
-        produced = produced._replace(content=bytes(produced.content))
+        checking: asyncio.Future[CheckedBatch | AppendError] | None = None
         if batch is not None:
             batch = batch._replace(content=memoryview(bytes(batch.content)))
-        checking = None if batch is not None else asyncio.ensure_future(self._check(produced))
+        elif produced is not None:
+            produced = produced._replace(content=bytes(produced.content))
+            checking = asyncio.ensure_future(self._check(produced))
         self._queue(replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking))
 
     def _check_now(self, batch: ProducedBatch, request: WaitingProduce) -> CheckedBatch | None:
@@ -245,7 +296,7 @@ class Producing:
             request.settle(key, ProduceOutcome(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)))
             return
         replica.log_grew()
-        if not appended.duplicate:
+        if not (appended.duplicate or batch.header.attributes & CONTROL):
             self._counters.records_produced += appended.last_offset + 1 - appended.base_offset
             self._counters.bytes_produced += len(batch.content)
         outcome = ProduceOutcome(
@@ -258,6 +309,17 @@ class Producing:
             request.wait_for(replica.waiters, appended.last_offset + 1, outcome)
         else:
             request.settle(key, outcome)
+
+
+def _check_transactional(request: WaitingProduce) -> None:
+    """Refuse a transactional batch that no transaction of its request can have."""
+    if request.transactional_id is None:
+        raise AppendError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch in a request without a transactional id",
+        )
+    if not request.acks_all:
+        raise AppendError(ErrorCode.INVALID_REQUIRED_ACKS, "a transactional batch is sent with acks = all")
 
 
 def refusal(error: AppendError) -> ProduceOutcome:

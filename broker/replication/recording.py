@@ -45,6 +45,10 @@ class SeenLog:
         """As the log's."""
         return self._log.latest_epoch
 
+    def last_stable_offset(self, high_watermark: int, /) -> int:
+        """As the log's; no step asks for it."""
+        return self._log.last_stable_offset(high_watermark)
+
     def end_offset_for_epoch(self, leader_epoch: int, /) -> tuple[int, int]:
         """As the log's."""
         self._ends[leader_epoch] = self._log.end_offset_for_epoch(leader_epoch)

@@ -48,6 +48,11 @@ class Replica:
         return self.machine.role.high_watermark
 
     @property
+    def last_stable_offset(self) -> int:
+        """Transactions that begin below it have ended."""
+        return self.log.last_stable_offset(self.machine.role.high_watermark)
+
+    @property
     def leader_epoch(self) -> LeaderEpoch:
         """Of the last decision that was applied, or read at the start."""
         return self.machine.role.leader_epoch

@@ -31,10 +31,20 @@ class WaitingProduce:
     A batch waits for its turn in the log, and with acks=all then for the high watermark.
     """
 
-    __slots__ = ("_done", "_missing", "acks_all", "ended", "inline_bytes", "outcomes")
+    __slots__ = (
+        "_done",
+        "_missing",
+        "acks_all",
+        "ended",
+        "inline_bytes",
+        "outcomes",
+        "transactional_id",
+    )
 
-    def __init__(self, *, acks_all: bool) -> None:
+    def __init__(self, *, acks_all: bool, transactional_id: str | None = None) -> None:
         self.acks_all = acks_all
+        #: of the producer; None: it has none
+        self.transactional_id = transactional_id
         #: {partition: its outcome}; those that still wait may have one already, of the append
         self.outcomes: dict[PartitionKey, ProduceOutcome] = {}
         self._missing: dict[PartitionKey, Waiters] = {}

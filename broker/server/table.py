@@ -60,6 +60,7 @@ from broker.server.api.transactions import (
     end_txn,
     list_transactions,
 )
+from broker.server.api.txn_markers import write_txn_markers
 from broker.server.requests import Row, Served, Versions
 from controller.wire.apis import ApiKey
 
@@ -111,6 +112,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
             offset_for_leader_epoch, client=Versions(2, 4), broker=Versions(2, 4)
         ),
+        ApiKey.WRITE_TXN_MARKERS: Row(write_txn_markers, broker=Versions(1, 1), frame_bytes_max=_LONG),
         ApiKey.DESCRIBE_ACLS: Row(describe_acls, client=Versions(1, 3)),
         ApiKey.CREATE_ACLS: Row(create_acls, client=Versions(1, 3)),
         ApiKey.DELETE_ACLS: Row(delete_acls, client=Versions(1, 3)),

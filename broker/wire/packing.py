@@ -31,6 +31,8 @@ _I64: Final = Struct(">q")
 _PARTITION: Final = Struct(">ihqq")
 #: index, error code, base offset, time of the append
 _PRODUCED: Final = Struct(">ihqq")
+#: producer id, first offset
+_ABORTED: Final = Struct(">qq")
 #: tag, size, epoch, end offset, no tags
 _DIVERGING: Final = Struct(">BBiqB")
 #: tag, size, leader id, leader epoch, no tags
@@ -51,6 +53,8 @@ class FetchedPartition(NamedTuple):
     #: (broker id, leader epoch)
     current_leader: tuple[int, int] | None = None
     preferred_read_replica: int = -1
+    #: (producer id, first offset); None: all records were asked for
+    aborted: Sequence[tuple[int, int]] | None = None
 
 
 class FetchedTopic(NamedTuple):
@@ -129,8 +133,14 @@ def _pack_partition(parts: Parts, head: bytearray, version: int, partition: Fetc
     )
     if version >= 5:
         head += _I64.pack(partition.log_start_offset)
-    # Aborted transactions: null.
-    head += b"\0" if flexible else b"\xff\xff\xff\xff"
+    if partition.aborted is None:
+        head += b"\0" if flexible else b"\xff\xff\xff\xff"
+    else:
+        head += _count(len(partition.aborted), flexible)
+        for each in partition.aborted:
+            head += _ABORTED.pack(*each)
+            if flexible:
+                head.append(0)
     if version >= 11:
         head += _I32.pack(partition.preferred_read_replica)
     head = _append_records(parts, head, partition.records, flexible)

@@ -12,7 +12,6 @@ from typing import Final
 
 from controller.wire.apis import ApiKey
 
-_MARKERS: Final = "The log knows no transactions yet."
 _SECOND: Final = "The second part of KIP-890 is not announced."
 _TOKENS: Final = "Delegation tokens belong to SASL for clients, which is not built."
 _SASL: Final = "SASL for clients is not built."
@@ -26,7 +25,6 @@ _RECORD_FORMATS: Final = "Record formats v0 and v1, which Kafka 4 has left out a
 #: Requests that the table lacks: {number: reason}
 REQUESTS_ABSENT: Final[Mapping[int, str]] = MappingProxyType(
     {
-        27: _MARKERS,
         **dict.fromkeys((38, 39, 40, 41), _TOKENS),
         49: "Quotas are not built.",
         **dict.fromkeys((50, 51), _SASL),
@@ -54,6 +52,7 @@ VERSIONS_BELOW: Final[Mapping[ApiKey, str]] = MappingProxyType(
         ApiKey.CONTROLLED_SHUTDOWN: _BETWEEN_BROKERS,
         ApiKey.OFFSET_COMMIT: "0 means offsets in ZooKeeper; 1 has a time of its own for each partition.",
         ApiKey.OFFSET_FETCH: "0 means offsets in ZooKeeper.",
+        ApiKey.WRITE_TXN_MARKERS: _BETWEEN_BROKERS,
         ApiKey.SASL_HANDSHAKE: f"{_SASL} {_BETWEEN_BROKERS}",
         ApiKey.OFFSET_FOR_LEADER_EPOCH: "0 and 1 name no epoch of the asker, so a stale one goes unnoticed.",
         ApiKey.DESCRIBE_ACLS: "0 knows no patterns of names; Kafka 4 has left it out.",

@@ -76,6 +76,10 @@ class ListLog:
     def latest_epoch(self) -> int:
         return self.entries[-1][0] if self.entries else -1
 
+    def last_stable_offset(self, high_watermark: int, /) -> int:
+        """No transaction is here."""
+        return high_watermark
+
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         entries = self.entries
         later = next((offset for offset, (epoch, _) in enumerate(entries) if epoch > leader_epoch), None)

@@ -51,6 +51,10 @@ class _Log:
     def latest_epoch(self) -> int:
         return self._epochs.latest
 
+    def last_stable_offset(self, high_watermark: int, /) -> int:
+        """No transaction is here."""
+        return high_watermark
+
     def end_offset_for_epoch(self, leader_epoch: int, /) -> tuple[int, int]:
         return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
 

@@ -26,6 +26,8 @@ from broker.core.cluster_view import ClusterView
 from broker.core.fetch_sessions import FetchSession, FetchSessions
 from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.core.listed_offsets import ListedOffset
+from broker.log.markers import EndMarker, end_batch
+from broker.log.producers import ActiveProducer
 from broker.replication.fetching import Reader
 from broker.replication.outcomes import DeleteOutcome, EpochEnd, ProduceOutcome
 from broker.server.handlers import ApiHandlers
@@ -157,7 +159,12 @@ class MemoryReplicas:
         return refusal(request, ErrorCode.NONE)
 
     async def produce(
-        self, batches: Mapping[PartitionKey, bytes], *, acks: int, timeout_ms: int
+        self,
+        batches: Mapping[PartitionKey, bytes],
+        *,
+        acks: int,
+        timeout_ms: int,
+        transactional_id: str | None = None,
     ) -> dict[PartitionKey, ProduceOutcome]:
         """Append."""
         self.produced.append(batches)
@@ -167,6 +174,21 @@ class MemoryReplicas:
         if self.hold is not None:
             await self.hold.wait()
         return outcomes
+
+    async def write_markers(
+        self,
+        keys: Sequence[PartitionKey],
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        timeout_ms: int,
+    ) -> dict[PartitionKey, ProduceOutcome]:
+        """Append a marker to each."""
+        marker = EndMarker(is_commit, coordinator_epoch)
+        batch = bytes(end_batch(producer_id, producer_epoch, marker, 5).content)
+        return {key: self._append(key, batch) for key in keys}
 
     def _append(self, key: PartitionKey, records: bytes) -> ProduceOutcome:
         error = self._error(key)
@@ -219,7 +241,13 @@ class MemoryReplicas:
         return outcomes
 
     async def list_offset(
-        self, key: PartitionKey, timestamp: int, current_leader_epoch: int, *, is_follower: bool
+        self,
+        key: PartitionKey,
+        timestamp: int,
+        current_leader_epoch: int,
+        *,
+        is_follower: bool,
+        read_committed: bool,
     ) -> ListedOffset:
         """Return the start or the end."""
         error = self._error(key)
@@ -249,12 +277,12 @@ class MemoryReplicas:
         """Return some space, or refuse."""
         return (1000, 400) if self.error is ErrorCode.NONE else self.error
 
-    def active_producers(self, key: PartitionKey) -> list[tuple[int, int, int, int]] | ErrorCode:
+    def active_producers(self, key: PartitionKey) -> list[ActiveProducer] | ErrorCode:
         """Return one for each batch."""
         error = self._error(key)
         if error is not ErrorCode.NONE:
             return error
-        return [(7, 1, last, 5) for _, last, _ in self.batches.get(key, ())]
+        return [ActiveProducer(7, 1, last, 5, 3, last - 1) for _, last, _ in self.batches.get(key, ())]
 
     def epoch_end_offset(self, key: PartitionKey, leader_epoch: int, current_leader_epoch: int) -> EpochEnd:
         """Return the end of the only epoch."""

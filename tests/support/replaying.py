@@ -21,6 +21,10 @@ class PlayedLog:
         self.topic_id: uuid.UUID | None
         self.topic_id, self.log_start_offset, self.log_end_offset, self.latest_epoch, self._ends = seen
 
+    def last_stable_offset(self, high_watermark: int, /) -> int:
+        """No transaction is here."""
+        return high_watermark
+
     def end_offset_for_epoch(self, leader_epoch: int, /) -> tuple[int, int]:
         return self._ends[leader_epoch]  # type: ignore[no-any-return]  # as recorded
 

@@ -16,6 +16,7 @@ from broker.core.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, F
 from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.replication.fetching import Reader
 from broker.server.api.partitions import (
+    READ_COMMITTED,
     client_endpoints,
     current_leader,
     named_once,
@@ -67,7 +68,8 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
     request = call.body
     version = call.request.api_version
     replica_id, generation = _replica(request, version)
-    reader = Reader(replica_id, BrokerGeneration(generation), getattr(request, "rack_id", ""))
+    read_committed = replica_id == _CONSUMER and request.isolation_level == READ_COMMITTED
+    reader = Reader(replica_id, BrokerGeneration(generation), getattr(request, "rack_id", ""), read_committed)
     may_read = replica_id == _CONSUMER or call.from_broker
     named = _named(services, request, version)
     session: _Session | ErrorCode | None = None
@@ -214,13 +216,13 @@ def _pack(
                 key.partition,
                 error_code,
                 outcome.high_watermark,
-                # Without transactions every committed record is stable.
-                outcome.high_watermark,
+                outcome.last_stable_offset,
                 outcome.log_start_offset,
                 outcome.records,
                 outcome.diverging_epoch,
                 leader,
                 outcome.preferred_read_replica,
+                outcome.aborted,
             )
         )
     for topic_id, number in named.unknown:

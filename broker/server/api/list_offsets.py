@@ -6,7 +6,7 @@ Source: docs/guarantees.md, "Consumers"; KIP-79, KIP-101, KIP-207, KIP-320.
 
 from __future__ import annotations
 
-from broker.server.api.partitions import named_once, partition_error
+from broker.server.api.partitions import READ_COMMITTED, named_once, partition_error
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from quorum.metadata.paths import PartitionKey
@@ -24,6 +24,7 @@ async def list_offsets(services: BrokerServices, call: Call) -> Answer:
                 each.timestamp,
                 each.current_leader_epoch if call.request.api_version >= 4 else -1,
                 is_follower=call.from_broker and request.replica_id >= 0,
+                read_committed=call.request.api_version >= 2 and request.isolation_level == READ_COMMITTED,
             )
             rows.append(
                 {

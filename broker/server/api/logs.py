@@ -17,9 +17,6 @@ from broker.wire.codec import Values, milliseconds
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
-#: Without transactions a producer has no coordinator, and no transaction is open.
-_NO_TRANSACTION: Values = {"coordinator_epoch": -1, "current_txn_start_offset": -1}
-
 
 async def delete_records(services: BrokerServices, call: Call) -> Answer:
     """Delete the records below offsets."""
@@ -128,7 +125,7 @@ def _why_not_here(services: BrokerServices, key: PartitionKey) -> ErrorCode:
 
 
 def describe_producers(services: BrokerServices, call: Call) -> Answer:
-    """Say which idempotent producers have written to partitions whose logs are here."""
+    """Say which producers have written to partitions whose logs are here, and what they have open."""
     asked: dict[str, dict[int, None]] = {}
     for each in call.body.topics:
         asked.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
@@ -147,15 +144,5 @@ def _producer_rows(services: BrokerServices, name: str, numbers: list[int]) -> I
         yield {
             "partition_index": number,
             "error_code": partition_error(services.view, error_code),
-            "active_producers": [_producer_row(*each) for each in producers],
+            "active_producers": [each._asdict() for each in producers],
         }
-
-
-def _producer_row(producer_id: int, epoch: int, last_sequence: int, last_append_ms: int) -> Values:
-    return {
-        "producer_id": producer_id,
-        "producer_epoch": epoch,
-        "last_sequence": last_sequence,
-        "last_timestamp": last_append_ms,
-        **_NO_TRANSACTION,
-    }

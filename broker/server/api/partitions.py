@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Final
 
 from broker.core.cluster_view import ClusterView
 from broker.wire.packing import NodeEndpoint
 from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
+
+#: As an isolation level.
+READ_COMMITTED: Final = 1
 
 
 def named_once(topics: Iterable[Any], topic: str, partition: str) -> dict[Any, dict[int, Any]]:

@@ -19,7 +19,6 @@ from broker.wire.packing import ProducedPartition, pack_produce_response
 from controller.wire.codes import ErrorCode, code_name
 from quorum.metadata.paths import PartitionKey
 
-NO_TRANSACTIONS: Final = "transactions are not offered; unset transactional.id"
 TWO_BATCHES: Final = "the request names the partition twice: send one batch for each partition"
 
 
@@ -28,7 +27,7 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
     request = call.body
     batches: dict[PartitionKey, memoryview] = {}
     outcomes: dict[PartitionKey, ProduceOutcome] = {}
-    refused = _refusal(request.transactional_id, request.acks)
+    refused = _refusal(request.acks)
     all_records = iter(call.records)
     for topic in request.topic_data:
         for each in topic.partition_data:
@@ -47,7 +46,12 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
     if batches:
         timeout_ms = milliseconds(request.timeout)
         outcomes.update(
-            await services.replicas.producing.produce(batches, acks=request.acks, timeout_ms=timeout_ms)
+            await services.replicas.producing.produce(
+                batches,
+                acks=request.acks,
+                timeout_ms=timeout_ms,
+                transactional_id=request.transactional_id,
+            )
         )
     if request.acks == 0:
         _check_unacknowledged(outcomes)
@@ -55,9 +59,7 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
     return _packed(services, call, outcomes)
 
 
-def _refusal(transactional_id: str | None, acks: int) -> ProduceOutcome | None:
-    if transactional_id is not None:
-        return ProduceOutcome(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message=NO_TRANSACTIONS)
+def _refusal(acks: int) -> ProduceOutcome | None:
     if acks not in (-1, 0, 1):
         problem = f"acks = {acks}: -1 (all), 0 or 1 are possible"
         return ProduceOutcome(ErrorCode.INVALID_REQUIRED_ACKS, message=problem)

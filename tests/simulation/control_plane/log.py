@@ -47,6 +47,10 @@ class SimLog:
         """Of the last record; -1 if there is none."""
         return self._epochs[-1][0] if self._epochs else -1
 
+    def last_stable_offset(self, high_watermark: int, /) -> int:
+        """No transaction is here."""
+        return high_watermark
+
     def end_offset_for_epoch(self, leader_epoch: int, /) -> tuple[int, int]:
         """Return (largest epoch not above this one, its end), as the shipped log does."""
         known = self._epochs

@@ -87,6 +87,10 @@ class SomeLog:
     def latest_epoch(self) -> int:
         return max(self.ends, default=-1)
 
+    def last_stable_offset(self, high_watermark: int, /) -> int:
+        """No transaction is here."""
+        return high_watermark
+
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         if leader_epoch >= self.latest_epoch:
             return (leader_epoch, self.log_end_offset) if leader_epoch == self.latest_epoch else (-1, -1)

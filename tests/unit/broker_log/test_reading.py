@@ -8,6 +8,7 @@ import pytest
 
 from broker.log.errors import OffsetOutOfRangeError
 from broker.log.partition_log import PartitionLog
+from broker.log.results import Read
 from quorum.metadata.numbers import LeaderEpoch
 from tests.unit.broker_log.samples import (
     EPOCH,
@@ -53,8 +54,8 @@ def test_one_batch_is_read_although_it_is_too_large(broker: Broker) -> None:
     found = log.read(1, 10, below=EVERYTHING, at_least_one=True)
     assert [each.base_offset for each in headers(found.records)] == [1]
     assert found.next_offset == 2
-    assert log.read(1, 10, below=EVERYTHING, at_least_one=False) == (b"", 1)
-    assert log.read(1, 10, below=1, at_least_one=True) == (b"", 1)
+    assert log.read(1, 10, below=EVERYTHING, at_least_one=False) == Read(b"", 1)
+    assert log.read(1, 10, below=1, at_least_one=True) == Read(b"", 1)
 
 
 def test_no_batch_that_ends_above_the_limit_is_read(broker: Broker) -> None:
@@ -88,12 +89,12 @@ def test_reads_one_after_the_other_yield_everything(broker: Broker, bytes_max: i
 
 def test_a_read_at_the_end_is_empty_until_more_comes(broker: Broker) -> None:
     log = broker.create()
-    assert log.read(0, 100, below=EVERYTHING, at_least_one=True) == (b"", 0)
+    assert log.read(0, 100, below=EVERYTHING, at_least_one=True) == Read(b"", 0)
     for number in range(50):
         fill(log, 1)
         found = log.read(number, 10_000, below=EVERYTHING, at_least_one=True)
         assert found.next_offset == number + 1
-        assert log.read(number + 1, 10_000, below=EVERYTHING, at_least_one=True) == (b"", number + 1)
+        assert log.read(number + 1, 10_000, below=EVERYTHING, at_least_one=True) == Read(b"", number + 1)
 
 
 @pytest.mark.parametrize("offset", [-1, 4, 11, 1 << 50])

@@ -432,4 +432,4 @@ def test_a_killed_process_loses_nothing_that_it_answered(tmp_path: Path, lines: 
     with pytest.raises(AppendError):
         append_batch(log, batch(producer=(last % 4, 0, last // 4 + 2)), EPOCH, NOW_MS)
     broker.directory.close()
-    assert Producers.parse((broker.folder / f"{last + 1:020d}.snapshot").read_bytes())
+    assert Producers.parse((broker.folder / f"{last + 1:020d}.snapshot").read_bytes(), last + 1)

@@ -65,9 +65,9 @@ async def test_an_append_reads_its_partition_alone(tmp_path: Path, monkeypatch: 
             asked[0] += len(listed)
             return encode(listed, *rest, **options)
 
-        def note(role, replica_id, position, log):  # type: ignore[no-untyped-def]
+        def note(role, replica_id, position, log, **options):  # type: ignore[no-untyped-def]
             read.add(log)
-            return end_for(role, replica_id, position, log)
+            return end_for(role, replica_id, position, log, **options)
 
         monkeypatch.setattr(fetchers, "encode_fetch", count)
         monkeypatch.setattr(reading, "end_for", note)

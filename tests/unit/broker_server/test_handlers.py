@@ -216,19 +216,35 @@ async def test_acks_of_zero_and_an_error_ends_the_connection(parts: MemoryParts)
         await ask(parts, ApiKey.PRODUCE, 9, produce_values("other", acks=0))
 
 
-@pytest.mark.parametrize(
-    ("changed", "error_code"),
-    [
-        ({"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
-        ({"transactional_id": "x"}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-    ],
-)
-async def test_a_produce_request_is_refused_as_a_whole(
-    parts: MemoryParts, changed: dict[str, Any], error_code: ErrorCode
-) -> None:
-    found = await ask(parts, ApiKey.PRODUCE, 9, produce_values(**changed))
-    assert found.responses[0].partition_responses[0].error_code == error_code
+async def test_other_acks_are_refused_as_a_whole(parts: MemoryParts) -> None:
+    found = await ask(parts, ApiKey.PRODUCE, 9, produce_values(acks=2))
+    error_code = found.responses[0].partition_responses[0].error_code
+    assert error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert parts.replicas.end(KEY) == 0
+
+
+async def test_markers_are_written_for_brokers_alone(parts: MemoryParts) -> None:
+    def row(producer_id: int, *numbers: int) -> Values:
+        topics = [{"name": "t", "partition_indexes": numbers}]
+        return {
+            "producer_id": producer_id,
+            "producer_epoch": 2,
+            "transaction_result": True,
+            "topics": topics,
+            "coordinator_epoch": 3,
+        }
+
+    asked = {"markers": [row(7, 0, 9, 0), row(8, 0)]}
+    found = await ask(parts, ApiKey.WRITE_TXN_MARKERS, 1, asked, for_brokers=True)
+    assert [
+        (each.producer_id, [(one.partition_index, one.error_code) for one in each.topics[0].partitions])
+        for each in found.markers
+    ] == [
+        (7, [(0, ErrorCode.NONE), (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]),
+        (8, [(0, ErrorCode.NONE)]),
+    ]
+    assert parts.replicas.end(KEY) == 2
+    assert ApiKey.WRITE_TXN_MARKERS not in FOR_CLIENTS
 
 
 async def test_a_partition_named_twice_appends_nothing(parts: MemoryParts) -> None:

@@ -130,7 +130,8 @@ async def test_producers_of_a_log_are_named(parts: MemoryParts) -> None:
         (7, 5, 5),
         (7, 7, 5),
     ]
-    assert {each.coordinator_epoch for each in written.active_producers} == {-1}
+    assert {each.coordinator_epoch for each in written.active_producers} == {3}
+    assert [each.current_txn_start_offset for each in written.active_producers] == [4, 6]
     assert (empty.error_code, empty.active_producers) == (ErrorCode.NONE, ())
     assert found.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

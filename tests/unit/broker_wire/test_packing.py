@@ -30,7 +30,17 @@ RECORDS = st.one_of(st.binary(max_size=200), st.integers(4090, 20_000).map(bytes
 PAIR = st.one_of(st.none(), st.tuples(INT32, INT32))
 
 PARTITIONS = st.builds(
-    FetchedPartition, INT32, ERROR, INT64, INT64, INT64, RECORDS, PAIR, PAIR, preferred_read_replica=INT32
+    FetchedPartition,
+    INT32,
+    ERROR,
+    INT64,
+    INT64,
+    INT64,
+    RECORDS,
+    PAIR,
+    PAIR,
+    preferred_read_replica=INT32,
+    aborted=st.one_of(st.none(), st.lists(st.tuples(INT64, INT64), max_size=3)),
 )
 TOPICS = st.builds(
     FetchedTopic, NAME, st.one_of(st.none(), st.uuids(allow_nil=False)), st.lists(PARTITIONS, max_size=3)
@@ -58,7 +68,9 @@ def fetch_values(
                         "high_watermark": each.high_watermark,
                         "last_stable_offset": each.last_stable_offset,
                         "log_start_offset": each.log_start_offset,
-                        "aborted_transactions": None,
+                        "aborted_transactions": None
+                        if each.aborted is None
+                        else [{"producer_id": one, "first_offset": two} for one, two in each.aborted],
                         "preferred_read_replica": each.preferred_read_replica,
                         "records": each.records,
                         "diverging_epoch": pair(each.diverging_epoch, "epoch", "end_offset"),
