@@ -148,6 +148,16 @@ class GroupsSection:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionsSection:
+    """Transactions, under Kafka's names."""
+
+    #: a producer that asks for a longer time-out is refused
+    transaction_max_timeout_ms: int = setting(integer(1, 2**31 - 1), 900_000)
+    #: an id that nobody has used for so long is removed, and its producer fenced
+    transactional_id_expiration_ms: int = setting(integer(1, 2**31 - 1), 604_800_000)
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerLimitsSection:
     """What clients may ask for."""
 
@@ -247,6 +257,7 @@ SECTIONS: dict[str, type | None] = {
     "quorum": QuorumSection,
     "topics": TopicsSection,
     "groups": GroupsSection,
+    "transactions": TransactionsSection,
     "limits": BrokerLimitsSection,
     "cleaner": CleanerSection,
     "security": BrokerSecuritySection,
@@ -269,6 +280,7 @@ class BrokerConfig:
     quorum: QuorumSection
     topics: TopicSettings
     groups: GroupsSection
+    transactions: TransactionsSection
     limits: BrokerLimitsSection
     cleaner: CleanerSection
     security: BrokerSecuritySection
@@ -338,6 +350,7 @@ def _build(
     quorum = read_section(QuorumSection, "quorum", raw, folder, problems)
     topics = read_section(TopicsSection, "topics", raw, folder, problems)
     groups = read_section(GroupsSection, "groups", raw, folder, problems)
+    transactions = read_section(TransactionsSection, "transactions", raw, folder, problems)
     limits = read_section(BrokerLimitsSection, "limits", raw, folder, problems)
     cleaner = read_section(CleanerSection, "cleaner", raw, folder, problems)
     security = read_section(BrokerSecuritySection, "security", raw, folder, problems)
@@ -362,7 +375,7 @@ def _build(
         _check_limits(limits, problems)
     if problems or not (broker and listen and advertised and quorum):
         raise ConfigError.of(problems)
-    if not (topics and groups and limits and cleaner and security):
+    if not (topics and groups and transactions and limits and cleaner and security):
         raise ConfigError.of(problems)
     defaults = TopicSettings(**asdict(topics))
     return BrokerConfig(
@@ -373,6 +386,7 @@ def _build(
         quorum,
         defaults,
         groups,
+        transactions,
         limits,
         cleaner,
         security,

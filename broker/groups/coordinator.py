@@ -14,6 +14,7 @@ from broker.config.broker import GroupsSection
 from broker.core.cluster_view import ClusterView
 from broker.core.groups.model import GroupLimits, GroupOptions
 from broker.groups.term import GroupsTerm
+from broker.groups.transactions import TransactionGround
 from controller.election.candidate import Candidate
 from controller.election.plans import COORDINATOR_OFFICE
 from quorum.client import Client
@@ -26,7 +27,12 @@ _MINUTE_MS: Final = 60_000
 
 
 def coordinator_of(
-    client: Client, broker_id: int, options: GroupOptions, view: ClusterView, trust: Trust
+    client: Client,
+    broker_id: int,
+    options: GroupOptions,
+    view: ClusterView,
+    trust: Trust,
+    ground: TransactionGround,
 ) -> Coordinator:
     """Return the candidate of a broker; the view tells its terms when topics may have changed."""
     return Candidate(
@@ -34,7 +40,7 @@ def coordinator_of(
         broker_id,
         COORDINATOR_OFFICE,
         trust,
-        lambda mandate: GroupsTerm(client, mandate, options, view),
+        lambda mandate: GroupsTerm(client, mandate, options, view, ground),
     )
 
 

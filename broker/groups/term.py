@@ -14,7 +14,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from broker.core.cluster_view import ClusterView
 from broker.core.groups import inputs
@@ -22,9 +22,11 @@ from broker.core.groups.machine import GroupsMachine
 from broker.core.groups.model import GroupOptions, GroupRefusal
 from broker.core.groups.slot import GroupSlot
 from broker.core.groups.timers import TICK_MS
+from broker.core.transactions.inputs import Outcome, StoreOffsets
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.store import GroupStore
 from broker.groups.topics import GroupTopics
+from broker.groups.transactions import TransactionGround, TransactionsOfTerm
 from controller.core.effects import Answer, Level, Resign, Trace, Write
 from controller.core.inputs import Ended, ReadFailed
 from controller.election.plans import Mandate
@@ -48,7 +50,12 @@ class GroupsTerm:
     """One term; `run` returns its reason when it is over, `ready` when requests are served."""
 
     def __init__(
-        self, client: Client, mandate: Mandate[CoordinatorEpoch], options: GroupOptions, view: ClusterView
+        self,
+        client: Client,
+        mandate: Mandate[CoordinatorEpoch],
+        options: GroupOptions,
+        view: ClusterView,
+        ground: TransactionGround,
     ) -> None:
         """Know nothing yet; `run` loads."""
         self.mandate = mandate
@@ -65,6 +72,10 @@ class GroupsTerm:
         self._ticked = asyncio.Event()
         self._reason = ""
         self._tasks = TaskSet(self._failed)
+        #: The other machine of the term.
+        self.transactions = TransactionsOfTerm(
+            *(client, mandate, view, ground, self.machine.room, self._tasks, self.end, self._step, clock_ms)
+        )
         self._follower: asyncio.Task[None] | None = None
         #: When the loop last saw a connection to the quorum; monotonic.
         self._heard_ms = clock_ms()
@@ -74,8 +85,9 @@ class GroupsTerm:
     async def run(self) -> str:
         """Load every group, then serve; returns why the term is over."""
         try:
-            self._step(self._clock_tick())
+            self._pass_time()
             self._step(await self._store.load())
+            await self.transactions.load()
             for effect in self.machine.step(inputs.TopicsChanged(), clock_ms()):
                 if isinstance(effect, inputs.ReadTopics):
                     await self._read_topics(effect)
@@ -104,6 +116,7 @@ class GroupsTerm:
             if not future.done():
                 future.set_exception(error)
         self._waiting.clear()
+        self.transactions.end(error)
 
     async def _tick(self) -> None:
         """Wait for a tick, then act on what is due."""
@@ -130,14 +143,16 @@ class GroupsTerm:
             return
         if self._topics.are_due(now_ms) and self._follower is None:
             self._step(inputs.TopicsChanged())
-        self._step(self._clock_tick())
+        self._pass_time()
 
     def _is_doubtful(self, now_ms: int) -> bool:
         # A silent connection is given up after two thirds of a session; this is the last third.
         return now_ms - self._heard_ms >= self._client.session_timeout_ms // 3
 
-    def _clock_tick(self) -> inputs.ClockTick:
-        return inputs.ClockTick(time.time_ns() // 1_000_000 - clock_ms(), CLOCK.is_believed())
+    def _pass_time(self) -> None:
+        clock = inputs.ClockTick(time.time_ns() // 1_000_000 - clock_ms(), CLOCK.is_believed())
+        self._step(clock)
+        self.transactions.step(clock)
 
     # -- the machine -----------------------------------------------------------------------------------------
 
@@ -153,6 +168,8 @@ class GroupsTerm:
                         future.set_result(effect.outcome)
                 case Write():
                     self._tasks.spawn(self._write(effect))
+                case inputs.GroupLent():
+                    self.transactions.step(effect)
                 case inputs.ReadGroup():
                     self._tasks.spawn(self._read(effect))
                 case inputs.ReadTopics():
@@ -240,6 +257,21 @@ class GroupsTerm:
             raise GroupRefusedError(*outcome)
         assert isinstance(outcome, kind), outcome
         return outcome
+
+    async def store_offsets(self, check: inputs.CheckCommit | None, request: StoreOffsets) -> Outcome:
+        """Keep offsets until a transaction ends, if the member is of the group now; None: nobody says who."""
+        if self._over.is_set():
+            raise NotCoordinatorError
+        if check is not None:
+            # In the same turn: whoever takes over the member's partitions finds them unstable.
+            effects = self.machine.step(inputs.GroupAsked(next(self._ids), check), clock_ms())
+            codes = [each.outcome for each in effects if isinstance(each, Answer)]
+            self._carry_out(each for each in effects if not isinstance(each, Answer))
+            if isinstance(codes[0], GroupRefusal):
+                return codes[0].error_code
+            if codes[0] is not ErrorCode.NONE:
+                return cast("ErrorCode", codes[0])
+        return await self.transactions.ask(request)
 
     async def _learn_topics(self, request: inputs.GroupRequest) -> None:
         names, pattern = self.machine.topics_of(request)

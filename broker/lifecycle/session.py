@@ -16,7 +16,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.config.broker import BrokerConfig
+from broker.core.transactions.deciding import TransactionOptions
 from broker.groups.coordinator import Coordinator, coordinator_of, group_options
+from broker.groups.transactions import TransactionGround
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.registration import SHORTENED_MAX, broker_record
 from controller.core.options import ControllerOptions
@@ -159,5 +161,12 @@ def _registration(client: Client, generation: BrokerGeneration, parts: BrokerPar
         dial=config.dial,
         recordings=parts.recordings,
     )
-    coordinator = coordinator_of(client, broker_id, group_options(config.groups), parts.view, parts.trust)
+    section = config.transactions
+    transactions = TransactionOptions(
+        section.transaction_max_timeout_ms, section.transactional_id_expiration_ms
+    )
+    ground = TransactionGround(transactions, parts.producer_ids.next, parts.replicas.fetchers.connect)
+    coordinator = coordinator_of(
+        client, broker_id, group_options(config.groups), parts.view, parts.trust, ground
+    )
     return Registration(generation, controller, coordinator, parts)

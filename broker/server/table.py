@@ -26,7 +26,7 @@ from broker.server.api.consumer_groups import consumer_group_describe, consumer_
 from broker.server.api.control import control, controlled_shutdown
 from broker.server.api.coordinators import find_coordinator
 from broker.server.api.fetch import fetch
-from broker.server.api.group_offsets import offset_commit, offset_delete, offset_fetch
+from broker.server.api.group_offsets import offset_commit, offset_delete, offset_fetch, txn_offset_commit
 from broker.server.api.groups import (
     delete_groups,
     describe_groups,
@@ -53,6 +53,13 @@ from broker.server.api.produce import produce
 from broker.server.api.producer_ids import init_producer_id
 from broker.server.api.topic_partitions import describe_topic_partitions
 from broker.server.api.topics import create_partitions, create_topics, delete_topics
+from broker.server.api.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    list_transactions,
+)
 from broker.server.api.txn_markers import write_txn_markers
 from broker.server.requests import Row, Served, Versions
 from controller.wire.apis import ApiKey
@@ -95,7 +102,13 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.CREATE_TOPICS: Row(create_topics, client=Versions(0, 7), frame_bytes_max=_LONG),
         ApiKey.DELETE_TOPICS: Row(delete_topics, client=Versions(0, 6)),
         ApiKey.DELETE_RECORDS: Row(delete_records, client=Versions(0, 2), frame_bytes_max=_LONG),
-        ApiKey.INIT_PRODUCER_ID: Row(init_producer_id, client=Versions(0, 4)),
+        ApiKey.INIT_PRODUCER_ID: Row(init_producer_id, client=Versions(0, 5)),
+        ApiKey.ADD_PARTITIONS_TO_TXN: Row(
+            add_partitions_to_txn, client=Versions(0, 3), broker=Versions(4, 5), frame_bytes_max=_LONG
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: Row(add_offsets_to_txn, client=Versions(0, 4)),
+        ApiKey.END_TXN: Row(end_txn, client=Versions(0, 4)),
+        ApiKey.TXN_OFFSET_COMMIT: Row(txn_offset_commit, client=Versions(0, 4), frame_bytes_max=_LONG),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
             offset_for_leader_epoch, client=Versions(2, 4), broker=Versions(2, 4)
         ),
@@ -126,6 +139,8 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.DESCRIBE_CLIENT_QUOTAS: Row(describe_client_quotas, client=Versions(0, 1)),
         ApiKey.DESCRIBE_CLUSTER: Row(describe_cluster, client=Versions(0, 1)),
         ApiKey.DESCRIBE_PRODUCERS: Row(describe_producers, client=Versions(0, 0), frame_bytes_max=_LONG),
+        ApiKey.DESCRIBE_TRANSACTIONS: Row(describe_transactions, client=Versions(0, 0)),
+        ApiKey.LIST_TRANSACTIONS: Row(list_transactions, client=Versions(0, 1)),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: Row(consumer_group_heartbeat, client=Versions(0, 1)),
         ApiKey.CONSUMER_GROUP_DESCRIBE: Row(consumer_group_describe, client=Versions(0, 1)),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: Row(

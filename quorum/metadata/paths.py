@@ -34,17 +34,19 @@ LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"
+TRANSACTIONS: Final = "/transactions"
 
 #: Persistent parents, each after its own parent, that must exist before the records under them.
 BASE_PATHS: Final = (
     *(CLUSTER, "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
     BROKER_QUEUES,
     *("/config", CONFIG_TOPICS, CONFIG_BROKERS, "/admin", DELETE_TOPICS, "/consumers", GROUPS),
+    TRANSACTIONS,
 )
 #: What of the root's children is the brokers'; nothing else of a quorum is theirs.
 TREE_ROOTS: Final = (
     *("/brokers", CONTROLLER, CONTROLLER_EPOCH, "/config", "/admin", "/consumers", LATEST_PRODUCER_ID_BLOCK),
-    *("/transactions", CLUSTER),
+    *(TRANSACTIONS, CLUSTER),
 )
 
 TOPIC_LENGTH_MAX: Final = 249
@@ -173,18 +175,32 @@ def partition_state_path(key: PartitionKey) -> str:
 @functools.lru_cache(maxsize=4_096)
 def group_path(group_id: str) -> str:
     """Path of a consumer group: its members and their assignment."""
-    name = group_id.encode("utf-8", "surrogatepass")
-    return f"{GROUPS}/" + "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in name)
+    return f"{GROUPS}/{_segment(group_id)}"
 
 
 def group_id_of(segment: str) -> str | None:
-    """Return the group that a child of /consumers/groups belongs to; None if no group has that path."""
+    """Return the group, or the transactional id, whose path ends so; None if none has such a path."""
     raw = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), segment.encode("utf-8", "surrogatepass"))
     try:
         group_id = raw.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return None
-    return group_id if group_path(group_id) == f"{GROUPS}/{segment}" else None
+    return group_id if _segment(group_id) == segment else None
+
+
+def _segment(name: str) -> str:
+    raw = name.encode("utf-8", "surrogatepass")
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw)
+
+
+def transaction_path(transactional_id: str) -> str:
+    """Path of a transactional id: its producer and its transaction."""
+    return f"{TRANSACTIONS}/{_segment(transactional_id)}"
+
+
+def pending_offsets_path(transactional_id: str, group_id: str) -> str:
+    """Path of what a transaction commits for a group when it ends."""
+    return f"{transaction_path(transactional_id)}/{_segment(group_id)}"
 
 
 def group_offsets_path(group_id: str) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.wire.apis import ApiKey
 
-_TRANSACTIONS: Final = "Transactions are not built."
+_SECOND: Final = "The second part of KIP-890 is not announced."
 _TOKENS: Final = "Delegation tokens belong to SASL for clients, which is not built."
 _SASL: Final = "SASL for clients is not built."
 _KRAFT: Final = "KRaft only: here the metadata is in the quorum."
@@ -25,7 +25,6 @@ _RECORD_FORMATS: Final = "Record formats v0 and v1, which Kafka 4 has left out a
 #: Requests that the table lacks: {number: reason}
 REQUESTS_ABSENT: Final[Mapping[int, str]] = MappingProxyType(
     {
-        **dict.fromkeys((24, 25, 26, 28, 65, 66), _TRANSACTIONS),
         **dict.fromkeys((38, 39, 40, 41), _TOKENS),
         49: "Quotas are not built.",
         **dict.fromkeys((50, 51), _SASL),
@@ -75,7 +74,10 @@ VERSIONS_ABOVE: Final[Mapping[ApiKey, str]] = MappingProxyType(
         ApiKey.LEADER_AND_ISR: "7 is KRaft's, for the migration.",
         ApiKey.STOP_REPLICA: "4 is KRaft's, for the migration.",
         ApiKey.UPDATE_METADATA: "8 is KRaft's, for the migration.",
-        ApiKey.INIT_PRODUCER_ID: f"5 has an error code of transactions. {_TRANSACTIONS}",
+        ApiKey.ADD_PARTITIONS_TO_TXN: "4 and 5 are for brokers, on their own listener.",
+        ApiKey.END_TXN: _SECOND,
+        ApiKey.TXN_OFFSET_COMMIT: _SECOND,
+        ApiKey.LIST_TRANSACTIONS: "2 filters by a regular expression of names.",
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: "1 may forbid another number of replicas (KIP-860).",
         ApiKey.DESCRIBE_CLUSTER: "2 lists fenced brokers, which are KRaft's.",
     }

@@ -124,23 +124,6 @@ def test_admin_of_librdkafka_creates_describes_alters_and_deletes(broker: Memory
     assert (cluster.cluster_id, cluster.controller.id) == ("cluster-of-a-test", 1)
 
 
-def test_transactions_are_refused_at_once(broker: MemoryBroker) -> None:
-    from confluent_kafka import KafkaException, Producer
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
-
-    started = time.monotonic()
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
-    with pytest.raises(KafkaException) as caught:
-        producer.init_transactions(PATIENCE_S)
-    assert caught.value.args[0].fatal()
-    other = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="t")
-    with pytest.raises(KafkaError):
-        other.init_transactions()
-    other.close(timeout=1)
-    assert time.monotonic() - started < PATIENCE_S / 2
-
-
 def test_access_lists_are_refused_by_name(broker: MemoryBroker) -> None:
     from confluent_kafka import KafkaException
 

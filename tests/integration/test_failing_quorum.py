@@ -50,6 +50,7 @@ from tests.support.controlled_cluster import (
     until_state,
 )
 from tests.support.failing_client import ERRORS, FailingClient
+from tests.support.no_transactions import NO_TRANSACTIONS
 from tests.support.trust import TRUST
 
 __all__ = ["cluster"]
@@ -260,7 +261,9 @@ async def test_an_error_of_the_quorum_ends_no_coordinator(
         nonlocal coordinator, running
         if coordinator is None or running is None or running.done():
             assert running is None or isinstance(error, SESSION_OVER), running.exception()
-            coordinator = coordinator_of(failing.as_client, 1, GroupOptions(), ClusterView(), TRUST)
+            coordinator = coordinator_of(
+                failing.as_client, 1, GroupOptions(), ClusterView(), TRUST, NO_TRANSACTIONS
+            )
             running = asyncio.create_task(coordinator.run())
         return coordinator
 
@@ -303,13 +306,15 @@ async def test_a_coordinator_that_cannot_load_lets_another_one_try(client: Clien
         return BrokerRecord("h", number, (), {}, 0, incarnation=str(number) * 32)
 
     await register_broker(client, 1, registration(1), TRUST)
-    first = coordinator_of(CannotList(client).as_client, 1, GroupOptions(), ClusterView(), TRUST)
+    first = coordinator_of(
+        CannotList(client).as_client, 1, GroupOptions(), ClusterView(), TRUST, NO_TRANSACTIONS
+    )
     running = [asyncio.create_task(first.run())]
     while await client.exists(paths.COORDINATOR) is None:
         pass
     async with Client(hosts) as other, asyncio.timeout(DEADLINE_S):
         await register_broker(other, 2, registration(2), TRUST)
-        second = coordinator_of(other, 2, GroupOptions(), ClusterView(), TRUST)
+        second = _coordinator(other, 2)
         running.append(asyncio.create_task(second.run()))
         while second.mandate is None:
             await other.sync()
@@ -317,3 +322,7 @@ async def test_a_coordinator_that_cannot_load_lets_another_one_try(client: Clien
         assert not running[0].done()
         await second.stop()
     await first.stop()
+
+
+def _coordinator(client: Client, broker_id: int) -> Coordinator:
+    return coordinator_of(client, broker_id, GroupOptions(), ClusterView(), TRUST, NO_TRANSACTIONS)

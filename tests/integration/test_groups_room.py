@@ -34,6 +34,7 @@ from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import TopicRecord
 from tests.support.groups_term import AskedTerm
+from tests.support.no_transactions import NO_TRANSACTIONS
 from tests.support.trust import TRUST
 
 BYTES_MAX = 1024 * 1024
@@ -54,7 +55,7 @@ async def client() -> AsyncIterator[Client]:
 async def term_of(client: Client, options: GroupOptions = OPTIONS) -> AsyncIterator[AskedTerm]:
     outcome = await elect(client, COORDINATOR_OFFICE, 1, 0, TRUST)
     assert isinstance(outcome, Won)
-    term = AskedTerm(client, outcome.mandate, options, ClusterView())
+    term = AskedTerm(client, outcome.mandate, options, ClusterView(), NO_TRANSACTIONS)
     run = asyncio.ensure_future(term.run())
     try:
         await term.ready()

@@ -25,6 +25,7 @@ from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord
 from quorum.platform.wall_clock import PARTED_MS_MAX, WallClock
+from tests.support.no_transactions import NO_TRANSACTIONS
 from tests.support.stored_groups import FencedOutError, GivenUpError, GroupWriter
 from tests.support.trust import TRUST
 
@@ -197,7 +198,9 @@ async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(
     empty = ClassicGroupRecord(GenerationId(2), "consumer", None, None, False, 5)
     await store.write(StoredGroup(GROUP), record(1) if members else empty, {KEY: offset(5)})
     await client.create(paths.topic_path(KEY.topic), b"{}")
-    term = GroupsTerm(client, store.mandate, GroupOptions(offsets_retention_ms=1), ClusterView())
+    term = GroupsTerm(
+        client, store.mandate, GroupOptions(offsets_retention_ms=1), ClusterView(), NO_TRANSACTIONS
+    )
     run = asyncio.ensure_future(term.run())
     await term.ready()
     for _ in range(3):

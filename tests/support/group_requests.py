@@ -11,6 +11,7 @@ from controller.wire.apis import ApiKey
 _COMMIT = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
 _TOPIC_ID = uuid.UUID(int=7)
 _TOPICS = [{"name": "t", "topic_id": _TOPIC_ID, "partition_indexes": (0,)}]
+_PRODUCER = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 0}
 
 #: {request: values of every version}
 GROUP_REQUESTS: dict[ApiKey, dict[str, Any]] = {
@@ -50,6 +51,21 @@ GROUP_REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "topic_partitions": (),
     },
     ApiKey.CONSUMER_GROUP_DESCRIBE: {"group_ids": ("g",), "include_authorized_operations": False},
+    ApiKey.ADD_PARTITIONS_TO_TXN: {
+        "v3_and_below_transactional_id": "x",
+        "v3_and_below_producer_id": 7,
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": [{"name": "t", "partitions": (0,)}],
+    },
+    ApiKey.ADD_OFFSETS_TO_TXN: {**_PRODUCER, "group_id": "g"},
+    ApiKey.END_TXN: {**_PRODUCER, "committed": True},
+    ApiKey.TXN_OFFSET_COMMIT: {
+        **_PRODUCER,
+        "group_id": "g",
+        "topics": [{"name": "t", "partitions": [_COMMIT]}],
+    },
+    ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": ("x",)},
+    ApiKey.LIST_TRANSACTIONS: {"state_filters": (), "producer_id_filters": ()},
     ApiKey.OFFSET_DELETE: {
         "group_id": "g",
         "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}],
@@ -68,6 +84,11 @@ ERROR_OF: dict[ApiKey, Callable[[Any, int], int]] = {
     ApiKey.DESCRIBE_GROUPS: lambda answer, _: answer.groups[0].error_code,
     ApiKey.CONSUMER_GROUP_DESCRIBE: lambda answer, _: answer.groups[0].error_code,
     ApiKey.DELETE_GROUPS: lambda answer, _: answer.results[0].error_code,
+    ApiKey.ADD_PARTITIONS_TO_TXN: lambda answer, _: (
+        answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: lambda answer, _: answer.topics[0].partitions[0].error_code,
+    ApiKey.DESCRIBE_TRANSACTIONS: lambda answer, _: answer.transaction_states[0].error_code,
 }
 
 

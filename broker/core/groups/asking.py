@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from broker.core.groups import bridge, inputs
 from broker.core.groups.bytes_held import GroupBytes
@@ -29,7 +30,13 @@ from broker.core.groups.model import (
 from broker.core.groups.slot import GroupSlot, Machine
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import OffsetRecord
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.paths import GROUP_BYTES_MAX, PartitionKey
+
+#: What a commit in a transaction is answered instead: its clients know no other code.
+_IN_TRANSACTION: Final = {
+    ErrorCode.REBALANCE_IN_PROGRESS: ErrorCode.NONE,
+    ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
+}
 
 
 @dataclass(slots=True)
@@ -73,6 +80,8 @@ def answer_of_nobody(request: inputs.GroupRequest) -> object | None:
             return [(ErrorCode.UNKNOWN_MEMBER_ID, member_id) for member_id, _ in request.members]
         case inputs.RemoveOffsets():
             return ErrorCode.GROUP_ID_NOT_FOUND
+        case inputs.CheckCommit():
+            return ErrorCode.UNKNOWN_MEMBER_ID
         case _:
             return None
 
@@ -88,6 +97,9 @@ def answer(
             if isinstance(machine, ConsumerGroup):
                 return bridge.heartbeat(machine, *whose, now_ms)
             return machine.heartbeat(*whose, now_ms)
+        case inputs.CheckCommit():
+            whose = request.member_id, request.instance_id, request.generation_id
+            return _IN_TRANSACTION.get(code := machine.check_commit(*whose, now_ms), code)
         case inputs.CommitOffsets():
             whose = request.member_id, request.instance_id, request.generation_id
             code = machine.check_commit(*whose, now_ms)
@@ -206,3 +218,32 @@ def _no_room(slot: GroupSlot, machine: Machine, growth: int, ground: GroupGround
     # A rebalance keeps the room that the record had.
     grown = machine.size + growth - slot.record_bytes if growth > 0 else 0
     return ground.bytes.refusal(slot.group_id, grown)
+
+
+# -- why there is no group, or no more of it -----------------------------------------------------------------
+
+
+def why_none(group_id: str, record_problem: str | None, is_ending: bool) -> GroupRefusal | None:
+    """Say why there can be no group of a name at present; None: there is just none."""
+    if not group_id or len(group_id.encode("utf-8", "surrogatepass")) > GROUP_BYTES_MAX:
+        remedy = f"give a name of 1 to {GROUP_BYTES_MAX} bytes"
+        return GroupRefusal(ErrorCode.INVALID_GROUP_ID, f"group {group_id[:64]!r} has no name", remedy)
+    if record_problem is not None:
+        problem = f"the record of group {group_id!r} is malformed: {record_problem}"
+        return GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, problem, "correct or delete its znode")
+    if is_ending:
+        return GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id!r} is being deleted")
+    return None
+
+
+def too_many(count: int) -> GroupRefusal:
+    """Say that there are as many groups as there may be."""
+    problem = f"there are {count} groups, as many as groups.groups_max allows"
+    return GroupRefusal(ErrorCode.POLICY_VIOLATION, problem, "delete groups, or raise the limit")
+
+
+def too_large(group_id: str, size: int, bytes_max: int) -> GroupRefusal:
+    """Say that the record of a group would be larger than it may be."""
+    problem = f"group {group_id!r} would take {size} bytes, and may take {bytes_max}"
+    remedy = "use several groups, or raise groups.group_bytes_max"
+    return GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, problem, remedy)

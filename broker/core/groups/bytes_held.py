@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.core.groups.model import GroupRefusal, GroupState
 from broker.core.groups.slot import GroupSlot
+from broker.core.groups.writing import GroupWrite
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.paths import PartitionKey
@@ -46,6 +47,22 @@ class GroupBytes:
         slot.next_write().offsets.update(offsets)
         slot.offset_bytes += growth
         self.held_bytes += growth
+
+    def lend(self, slot: GroupSlot, loan: GroupWrite) -> None:
+        """Let a transaction write offsets into a group; it had room for them."""
+        growth = slot.growth(loan.offsets)
+        slot.lend(loan)
+        slot.offset_bytes += growth
+        self.held_bytes += growth
+
+    def recount(self, slot: GroupSlot) -> None:
+        """Count a group's offsets anew, after some did not come."""
+        offsets: dict[PartitionKey, OffsetRecord | None] = dict(slot.stored.offsets)
+        for write in (*slot.queued, *(() if slot.pending is None else (slot.pending,))):
+            offsets.update(write.offsets)
+        size = sum(each.stored_bytes for each in offsets.values() if each is not None)
+        self.held_bytes += size - slot.offset_bytes
+        slot.offset_bytes = size
 
     def remove(self, slot: GroupSlot, keys: Iterable[PartitionKey]) -> None:
         """Let a group's next write remove offsets."""

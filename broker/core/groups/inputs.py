@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from broker.core.groups.model import Catalog, HeartbeatRequest, JoinRequest, SyncRequest
 from broker.core.groups.writing import StoredGroup
-from controller.core.effects import Answer, Resign, Trace, Write
+from controller.core.effects import Answer, Operation, Resign, Trace, Write
 from controller.core.inputs import Ended, MultiDone, ReadFailed
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
@@ -83,8 +83,17 @@ class DeleteGroup(NamedTuple):
     group_id: str
 
 
+class CheckCommit(NamedTuple):
+    """Say whether a member may commit in a transaction, at once; the outcome is a code."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation_id: GenerationId
+
+
 MemberRequest = JoinGroup | SyncGroup | ClassicHeartbeat | LeaveGroup | ConsumerHeartbeat
-GroupRequest = MemberRequest | CommitOffsets | RemoveOffsets | DeleteGroup
+GroupRequest = MemberRequest | CommitOffsets | RemoveOffsets | DeleteGroup | CheckCommit
 
 # -- inputs --------------------------------------------------------------------------------------------------
 
@@ -140,9 +149,26 @@ class ClockTick(NamedTuple):
     is_believed: bool
 
 
+class BorrowGroup(NamedTuple):
+    """Write nothing of a group from now on, and say what writes offsets into it; answered by GroupLent."""
+
+    id: int
+    group_id: str
+    offsets: Mapping[PartitionKey, OffsetRecord]
+
+
+class ReturnGroup(NamedTuple):
+    """The multi with the operations of a lent group has taken effect, or it has not."""
+
+    id: int
+    group_id: str
+    is_written: bool
+
+
 GroupsWorkDone = MultiDone | GroupRead | ReadFailed
+Loan = BorrowGroup | ReturnGroup
 TopicsSeen = TopicsChanged | TopicsLookedUp | TopicsRead
-GroupInput = GroupsLoaded | GroupAsked | GroupsWorkDone | TopicsSeen | ClockTick | Ended
+GroupInput = GroupsLoaded | GroupAsked | GroupsWorkDone | TopicsSeen | ClockTick | Loan | Ended
 
 # -- effects -------------------------------------------------------------------------------------------------
 
@@ -161,4 +187,11 @@ class ReadTopics(NamedTuple):
     patterns: frozenset[str]
 
 
-GroupEffect = Write | ReadGroup | ReadTopics | Answer | Resign | Trace
+class GroupLent(NamedTuple):
+    """What writes the offsets of BorrowGroup; None: the group cannot be written now."""
+
+    id: int
+    operations: tuple[Operation, ...] | None
+
+
+GroupEffect = GroupLent | Write | ReadGroup | ReadTopics | Answer | Resign | Trace

@@ -35,7 +35,7 @@ from controller.core.effects import Answer, Check, Level, Resign, Trace, Write
 from controller.core.inputs import Done, Ended, MultiDone, ReadFailed, Unknown
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ConsumerGroupRecord
-from quorum.metadata.paths import COORDINATOR_EPOCH, GROUP_BYTES_MAX, GROUP_CHUNK
+from quorum.metadata.paths import COORDINATOR_EPOCH, GROUP_CHUNK
 
 #: How often empty groups are looked at for offsets that nobody needs any more.
 SWEEP_MS: Final = 60_000
@@ -77,7 +77,9 @@ class GroupsMachine:
         #: {multi or reading under way: whose}
         self._under_way: dict[int, GroupSlot] = {}
         self._counters = GroupCounters()
-        self._ground = asking.GroupGround(options, Catalog(), GroupBytes(options.groups_bytes_max))
+        #: What transactions hold counts there, too.
+        self.room = GroupBytes(options.groups_bytes_max)
+        self._ground = asking.GroupGround(options, Catalog(), self.room)
         self._clock = inputs.ClockTick(0, is_believed=False)
         self._effects: list[inputs.GroupEffect] = []
         self._is_over = False
@@ -89,16 +91,7 @@ class GroupsMachine:
         slot = self._slots.get(group_id)
         if slot is not None:
             return slot
-        if not group_id or len(group_id.encode("utf-8", "surrogatepass")) > GROUP_BYTES_MAX:
-            remedy = f"give a name of 1 to {GROUP_BYTES_MAX} bytes"
-            return GroupRefusal(ErrorCode.INVALID_GROUP_ID, f"group {group_id[:64]!r} has no name", remedy)
-        if group_id in self._problems:
-            problem = f"the record of group {group_id!r} is malformed: {self._problems[group_id]}"
-            return GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, problem, "correct or delete its znode")
-        if group_id in self._ending:
-            problem = f"group {group_id!r} is being deleted"
-            return GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, problem)
-        return None
+        return asking.why_none(group_id, self._problems.get(group_id), group_id in self._ending)
 
     def slots(self) -> list[GroupSlot]:
         """Return every group."""
@@ -142,6 +135,10 @@ class GroupsMachine:
                 self._read(happened, now_ms)
             case inputs.ClockTick():
                 self._tick(happened, now_ms)
+            case inputs.BorrowGroup():
+                self._lend(happened, now_ms)
+            case inputs.ReturnGroup():
+                self._take_back(happened, now_ms)
             case inputs.TopicsChanged():
                 self._want_topics()
             case inputs.TopicsLookedUp():
@@ -201,9 +198,8 @@ class GroupsMachine:
             generation_id = slot.machine.generation_id
             slot.machine.expire(key, now_ms)
             self._counters.deadlines += 1
-            self._trace(
-                f"group {group_id!r}, generation {generation_id}: deadline of {key or 'group'!r} passed"
-            )
+            text = f"group {group_id!r}, generation {generation_id}: deadline of {key or 'group'!r} passed"
+            self._trace(text)
             self._settle(slot, now_ms)
 
     def _sweep(self, now_ms: int) -> None:
@@ -260,6 +256,10 @@ class GroupsMachine:
             # Nothing but a deadline has changed.
             self._answer(slot, number, outcome)
             return
+        if isinstance(request, inputs.CheckCommit):
+            # Who was answered that it is a member, is one.
+            self._effects.append(Answer(number, outcome))
+            return
         self._decide(slot, now_ms)
         if isinstance(outcome, GroupRefusal):
             self._refuse(number, outcome, now_ms)
@@ -272,9 +272,7 @@ class GroupsMachine:
 
     def _new_group(self, group_id: str, now_ms: int) -> GroupSlot | GroupRefusal:
         if len(self._slots) >= self._ground.options.groups_max:
-            problem = f"there are {len(self._slots)} groups, as many as groups.groups_max allows"
-            remedy = "delete groups, or raise the limit"
-            return GroupRefusal(ErrorCode.POLICY_VIOLATION, problem, remedy)
+            return asking.too_many(len(self._slots))
         return self._adopt(StoredGroup(group_id), now_ms)
 
     def _delete(self, number: int | None, group_id: str, now_ms: int) -> None:
@@ -342,7 +340,7 @@ class GroupsMachine:
             self._answer(slot, ticket, answer)
 
     def _carry_on(self, slot: GroupSlot, now_ms: int) -> None:
-        if slot.pending is not None and slot.flying is None:
+        if slot.flying is None and (slot.queued or slot.pending is not None):
             self._write(slot, now_ms)
         elif slot.is_idle:
             self._drop(slot)
@@ -359,13 +357,18 @@ class GroupsMachine:
         while True:
             write = slot.flying
             if write is None:
-                write, slot.pending = slot.pending, None
+                write = slot.take_next()
                 if write is None:
                     break
+                if write.loan is not None and slot.stored.record is None:
+                    write.record = slot.machine.record()
                 slot.flying = write
                 if not write.is_deletion and not self._begin(slot, write, now_ms):
                     return
             multi = write.next_multi(slot.stored)
+            if multi is not None and write.loan is not None:
+                self._effects.append(inputs.GroupLent(write.loan, multi.operations))
+                return
             if multi is not None:
                 fence = Check(COORDINATOR_EPOCH, group_fences.coordinator_epoch(self._epoch_version))
                 self._effects.append(Write(self._number(slot), (fence, *multi.operations)))
@@ -387,19 +390,34 @@ class GroupsMachine:
         size, bytes_max = machine.size, self._ground.options.limits.group_bytes_max
         # The leader of a classic group was refused when it assigned.
         if isinstance(write.record, ConsumerGroup) and size > max(bytes_max, slot.written_bytes):
-            problem = f"group {slot.group_id!r} would take {size} bytes, and may take {bytes_max}"
-            remedy = "use several groups, or raise groups.group_bytes_max"
             # With a member that joins there is more to assign than a group may hold; the others go on.
-            refusal = GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, problem, remedy)
-            self._give_up(slot, slot.stored, refusal, now_ms)
+            self._give_up(slot, slot.stored, asking.too_large(slot.group_id, size, bytes_max), now_ms)
             return False
         slot.written_bytes = size
-        self._trace(
-            f"group {slot.group_id!r}: {machine.state.value}, generation {machine.generation_id}, "
-            f"{machine.member_count} members, protocol {machine.protocol} ({machine.reason})"
-        )
+        self._trace(slot.summary())
         write.begin(f"{GROUP_CHUNK}{self._nonce}-{number}" for number in self._numbers)
         return True
+
+    def _lend(self, asked: inputs.BorrowGroup, now_ms: int) -> None:
+        slot = self.find(asked.group_id) or self._new_group(asked.group_id, now_ms)
+        if isinstance(slot, GroupRefusal):
+            self._effects.append(inputs.GroupLent(asked.id, None))
+            return
+        self._ground.bytes.lend(slot, GroupWrite(offsets=dict(asked.offsets), loan=asked.id))
+        self._carry_on(slot, now_ms)
+
+    def _take_back(self, returned: inputs.ReturnGroup, now_ms: int) -> None:
+        slot = self._slots[returned.group_id]
+        write = slot.flying
+        assert write is not None and write.loan == returned.id, "what is lent is written by nobody else"
+        if returned.is_written:
+            write.take_outcome(Done(), slot.stored)
+            self._write(slot, now_ms)
+            return
+        # Nothing of it shall come; what is there tells the next multi.
+        write.offsets, write.record = {}, None
+        self._ground.bytes.recount(slot)
+        self._effects.append(inputs.ReadGroup(self._number(slot), slot.group_id))
 
     def _number(self, slot: GroupSlot) -> int:
         number = next(self._numbers)
@@ -447,12 +465,15 @@ class GroupsMachine:
             del self._unwritten[next(iter(self._unwritten))]
         self._trace(f"group {slot.group_id!r} is left as it was: {problem}", Level.WARNING)
         refusal = GroupRefusal(ErrorCode.NOT_COORDINATOR, problem)
-        for write in (each for each in (slot.flying, slot.pending) if each is not None):
+        for write in (each for each in (slot.flying, *slot.queued, slot.pending) if each is not None):
+            if write.loan is not None and write is not slot.flying:
+                self._effects.append(inputs.GroupLent(write.loan, None))
             for number, _ in write.answers:
                 self._effects.append(Answer(number, to_joins if number in write.joins else refusal))
         if isinstance(slot.machine, ClassicGroup):
             self._effects += (Answer(ticket, refusal) for ticket in slot.machine.waiting())
         slot.flying = slot.pending = None
+        slot.queued.clear()
         self._drop(slot)
         self._ending.discard(slot.group_id)
         if found is not None and found.record is not None:

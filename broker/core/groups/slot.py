@@ -30,6 +30,8 @@ class GroupSlot:
         self.generation_id = machine.generation_id
         self.pending: GroupWrite | None = None
         self.flying: GroupWrite | None = None
+        #: What comes before `pending`: loans, and what was decided before each.
+        self.queued: list[GroupWrite] = []
         #: Requests to delete the group, which wait for its writes.
         self.deletions: list[int | None] = []
         #: What it counts of the room of all groups: its record, and its offsets with those on their way.
@@ -49,12 +51,20 @@ class GroupSlot:
     def is_idle(self) -> bool:
         """Whether nothing of the group is in the quorum, on its way there, or expected."""
         unwritten = self.stored.record is None and self.pending is None and self.flying is None
-        return unwritten and self.machine.is_empty
+        return unwritten and not self.queued and self.machine.is_empty
+
+    def summary(self) -> str:
+        """Say in one line where the group stands."""
+        machine = self.machine
+        return (
+            f"group {self.group_id!r}: {machine.state.value}, generation {machine.generation_id}, "
+            f"{machine.member_count} members, protocol {machine.protocol} ({machine.reason})"
+        )
 
     def growth(self, offsets: Mapping[PartitionKey, OffsetRecord | None]) -> int:
         """Return how many bytes a group's offsets take more with some; None: removed."""
         growth = 0
-        held = [write.offsets for write in (self.flying, self.pending) if write is not None]
+        held = [write.offsets for write in (self.flying, *self.queued, self.pending) if write is not None]
         for key, offset in offsets.items():
             before = self.stored.offsets.get(key)
             for each in held:
@@ -69,9 +79,21 @@ class GroupSlot:
             self.pending = GroupWrite()
         return self.pending
 
+    def lend(self, loan: GroupWrite) -> None:
+        """Let a transaction write the group, behind what is decided by now."""
+        self.queued += (loan,) if self.pending is None else (self.pending, loan)
+        self.pending = None
+
+    def take_next(self) -> GroupWrite | None:
+        """Return the write that is next; None: there is none."""
+        if self.queued:
+            return self.queued.pop(0)
+        write, self.pending = self.pending, None
+        return write
+
     def last_saving(self) -> GroupWrite | None:
         """Return the last write that has a record; None: every record that was decided is durable."""
-        for write in (self.pending, self.flying):
+        for write in (self.pending, *reversed(self.queued), self.flying):
             if write is not None and write.record is not None:
                 return write
         return None

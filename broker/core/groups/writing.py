@@ -113,6 +113,8 @@ class GroupWrite:
     #: Those of the requests by which members join a group whose coordinator assigns.
     joins: set[int] = field(default_factory=set)
     is_deletion: bool = False
+    #: Of the loan by which a transaction writes it, as one multi with its own; None: it is the group's.
+    loan: int | None = None
     #: The multi under way.
     multi: GroupMulti | None = None
     #: How often it was tried.
@@ -193,7 +195,7 @@ class GroupWrite:
             size = 2 * (group_bytes + len(key.topic)) + (
                 OFFSET_BYTES if offset is None else offset.stored_bytes
             )
-            if used and (len(found) >= OFFSETS_MAX or used + size > MULTI_BYTES_MAX):
+            if self.loan is None and used and (len(found) >= OFFSETS_MAX or used + size > MULTI_BYTES_MAX):
                 break
             used += size
             found.append((key, offset))

@@ -77,6 +77,8 @@ def _own_rows(config: BrokerConfig) -> list[_Named]:
         ("connections.max.idle.ms", limits.connections_max_idle_ms, _LONG),
         ("socket.request.max.bytes", limits.frame_bytes_max, _INT),
         ("fetch.max.bytes", FETCH_BYTES_MAX, _INT),
+        ("transaction.max.timeout.ms", config.transactions.transaction_max_timeout_ms, _INT),
+        ("transactional.id.expiration.ms", config.transactions.transactional_id_expiration_ms, _INT),
     ]
 
 

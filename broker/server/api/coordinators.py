@@ -1,7 +1,7 @@
-"""FindCoordinator: any broker names the coordinator of groups; there are no transactions.
+"""FindCoordinator: any broker names the coordinator of groups and transactions.
 
-One broker coordinates every group. Before one is elected, or while its address is not known yet, clients are
-asked to come again; a transaction's coordinator is refused for good.
+One broker coordinates all of both. Before one is elected, or while its address is not known yet, clients are
+asked to come again.
 Source: KIP-699; ARCHITECTURE.md, "Life of a consumer group".
 """
 
@@ -16,7 +16,6 @@ from controller.wire.codes import ErrorCode
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
-NO_TRANSACTIONS: Final = "transactions are not offered; unset transactional.id"
 
 
 class _Coordinator(NamedTuple):
@@ -32,10 +31,8 @@ class _Coordinator(NamedTuple):
 def find_coordinator(services: BrokerServices, call: Call) -> Answer:
     """Answer which broker is the coordinator, or why there is none."""
     key_type = call.body.key_type if call.request.api_version >= 1 else _GROUP
-    if key_type == _GROUP:
+    if key_type in (_GROUP, _TRANSACTION):
         row = _coordinator(services)
-    elif key_type == _TRANSACTION:
-        row = _Coordinator(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     else:
         problem = "the type of the key is neither group (0) nor transaction (1)"
         row = _Coordinator(ErrorCode.INVALID_REQUEST, problem)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: what groups have read.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: what groups have read.
 
 Decides whether a partition exists and whether a commit's metadata is too large; the rest is decided by
 the coordinator.
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from broker.core.groups.consumer import ConsumerGroup
-from broker.core.groups.inputs import CommitOffsets, RemoveOffsets
-from broker.core.groups.model import GroupState
+from broker.core.groups.inputs import CheckCommit, CommitOffsets, RemoveOffsets
+from broker.core.groups.model import NO_GENERATION_ID, GroupState
+from broker.core.transactions.inputs import Producer, StoreOffsets
 from broker.groups.errors import GroupRefusedError
 from broker.server.api.groups import code_of, term_of
 from broker.server.api.partitions import topic_id
+from broker.server.api.transactions import fenced_code
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
@@ -33,6 +35,10 @@ _IDS_VERSION: Final = 10
 _Asked = str | uuid.UUID | None
 #: Where nothing is committed.
 _NO_OFFSET: Final = OffsetRecord(-1, -1, "", 0)
+#: Who commits, where a request does not say it.
+_NOBODY: Final = ("", None, NO_GENERATION_ID)
+#: No TxnOffsetCommit knows PRODUCER_FENCED.
+_NEVER: Final = 2**15
 #: The first OffsetFetch that names several groups.
 _MANY_GROUPS_VERSION: Final = 8
 #: The first OffsetFetch with an error of the whole.
@@ -42,11 +48,50 @@ _GROUP_ERROR_VERSION: Final = 2
 async def offset_commit(services: BrokerServices, call: Call) -> Answer:
     """Commit offsets; the answer comes when they are in the quorum."""
     body = call.body
+    codes, offsets = _committed(services, call)
+    generation_id = GenerationId(
+        body.generation_id_or_member_epoch
+        if hasattr(body, "generation_id_or_member_epoch")
+        else body.generation_id
+    )
+    instance_id = getattr(body, "group_instance_id", None)
+    request = CommitOffsets(body.group_id, body.member_id, instance_id, generation_id, offsets)
+    code = await code_of(services, request)
+    if code is not ErrorCode.NONE:
+        codes = dict.fromkeys(codes, code)
+    return {"topics": _rows_by_topic(codes.items())}
+
+
+async def txn_offset_commit(services: BrokerServices, call: Call) -> Answer:
+    """Keep offsets until a transaction ends; the answer comes when they are in the quorum."""
+    body = call.body
+    codes, offsets = _committed(services, call)
+    generation_id = GenerationId(getattr(body, "generation_id", NO_GENERATION_ID))
+    whose = getattr(body, "member_id", ""), getattr(body, "group_instance_id", None), generation_id
+    producer = Producer(body.producer_id, body.producer_epoch)
+    request = StoreOffsets(body.transactional_id, producer, body.group_id, offsets)
+    # Older producers do not say who commits.
+    check = None if whose == _NOBODY else CheckCommit(body.group_id, *whose)
+    try:
+        outcome = await (await term_of(services)).store_offsets(check, request)
+    except GroupRefusedError as error:
+        outcome = error.error_code
+    if outcome is not ErrorCode.NONE:
+        # That code is as old as the request.
+        code = fenced_code(outcome, call, _NEVER)
+        codes = dict.fromkeys(codes, code)
+    return {"topics": _rows_by_topic(codes.items())}
+
+
+def _committed(
+    services: BrokerServices, call: Call
+) -> tuple[dict[tuple[_Asked, int], ErrorCode], dict[PartitionKey, OffsetRecord]]:
+    """Return the code of each partition of a commit, and the offsets that can be committed."""
     now_ms = time.time_ns() // 1_000_000
     metadata_max = services.config.groups.offset_metadata_max_bytes
     codes: dict[tuple[_Asked, int], ErrorCode] = {}
     offsets: dict[PartitionKey, OffsetRecord] = {}
-    for topic in body.topics:
+    for topic in call.body.topics:
         asked = _asked(topic)
         name = _name(services, asked)
         for each in topic.partitions:
@@ -64,17 +109,7 @@ async def offset_commit(services: BrokerServices, call: Call) -> Answer:
                 # Also one below 0, by which clients reset a group: consumers then go where their policy says.
                 leader_epoch = max(getattr(each, "committed_leader_epoch", -1), -1)
                 offsets[key] = OffsetRecord(each.committed_offset, leader_epoch, metadata, now_ms)
-    generation_id = GenerationId(
-        body.generation_id_or_member_epoch
-        if hasattr(body, "generation_id_or_member_epoch")
-        else body.generation_id
-    )
-    instance_id = getattr(body, "group_instance_id", None)
-    request = CommitOffsets(body.group_id, body.member_id, instance_id, generation_id, offsets)
-    code = await code_of(services, request)
-    if code is not ErrorCode.NONE:
-        codes = dict.fromkeys(codes, code)
-    return {"topics": _rows_by_topic(codes.items())}
+    return codes, offsets
 
 
 def _asked(topic: Any) -> _Asked:
@@ -104,10 +139,10 @@ async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
     if call.request.api_version >= _MANY_GROUPS_VERSION:
         groups = []
         for each in {each.group_id: each for each in body.groups}.values():
-            topics, code = await _fetched(services, call, each)
+            topics, code = await _fetched(services, call, each, body.require_stable)
             groups.append({"group_id": each.group_id, "topics": topics, "error_code": code})
         return {"groups": groups}
-    topics, code = await _fetched(services, call, body)
+    topics, code = await _fetched(services, call, body, getattr(body, "require_stable", False))
     if call.request.api_version < _GROUP_ERROR_VERSION and code is not ErrorCode.NONE:
         wanted = _named_once(body.topics)
         topics = (_fetched_topic(name, str(name), each, {}, code) for name, each in wanted.items())
@@ -121,10 +156,13 @@ def _named_once(topics: Iterable[Any]) -> dict[_Asked, dict[int, None]]:
     return wanted
 
 
-async def _fetched(services: BrokerServices, call: Call, group: Any) -> tuple[Iterable[Values], ErrorCode]:
+async def _fetched(
+    services: BrokerServices, call: Call, group: Any, require_stable: bool
+) -> tuple[Iterable[Values], ErrorCode]:
     """Return the rows of one group of a request, which names its topics or wants all."""
     try:
-        slot = (await term_of(services)).group(group.group_id)
+        term = await term_of(services)
+        slot = term.group(group.group_id)
     except GroupRefusedError as error:
         return [], error.error_code
     machine = None if slot is None else slot.machine
@@ -135,11 +173,12 @@ async def _fetched(services: BrokerServices, call: Call, group: Any) -> tuple[It
         if code is not ErrorCode.NONE:
             return [], code
     held: Mapping[PartitionKey, OffsetRecord] = {} if slot is None else slot.stored.offsets
+    unstable = term.transactions.machine.unstable(group.group_id) if require_stable else ()
     if group.topics is not None:
         wanted = _named_once(group.topics)
     else:
         wanted = {}
-        for key in held:
+        for key in dict.fromkeys((*held, *unstable)):
             # A topic that is gone has no id any more.
             asked = (
                 topic_id(services.view, key.topic) if call.request.api_version >= _IDS_VERSION else key.topic
@@ -148,7 +187,10 @@ async def _fetched(services: BrokerServices, call: Call, group: Any) -> tuple[It
                 wanted.setdefault(asked, {})[key.partition] = None
 
     names = {asked: _name(services, asked) for asked in wanted}
-    rows = (_fetched_topic(asked, names[asked], partitions, held) for asked, partitions in wanted.items())
+    rows = (
+        _fetched_topic(asked, names[asked], partitions, held, unstable=unstable)
+        for asked, partitions in wanted.items()
+    )
     return rows, ErrorCode.NONE
 
 
@@ -158,18 +200,21 @@ def _fetched_topic(
     partitions: Iterable[int],
     held: Mapping[PartitionKey, OffsetRecord],
     code: ErrorCode = ErrorCode.NONE,
+    unstable: Collection[PartitionKey] = (),
 ) -> Values:
     if name is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID
 
     def row(partition: int) -> Values:
-        found = held.get(PartitionKey(name or "", partition), _NO_OFFSET)
+        key = PartitionKey(name or "", partition)
+        is_stable = key not in unstable
+        found = held.get(key, _NO_OFFSET) if is_stable else _NO_OFFSET
         return {
             "partition_index": partition,
             "committed_offset": found.offset,
             "committed_leader_epoch": found.leader_epoch,
             "metadata": found.metadata,
-            "error_code": code,
+            "error_code": code if is_stable else ErrorCode.UNSTABLE_OFFSET_COMMIT,
         }
 
     return _topic_row(asked, (row(partition) for partition in partitions))

@@ -51,6 +51,7 @@ from tests.simulation.control_plane.members import OPTIONS as GROUP_OPTIONS
 from tests.simulation.control_plane.process import Process
 from tests.simulation.control_plane.replica import SimReplica
 from tests.simulation.control_plane.serving import Serving
+from tests.support.no_transactions import NO_TRANSACTIONS
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.world import World
@@ -155,7 +156,7 @@ class SimBroker:
         rng = random.Random(f"{self.world.scheduler.seed}/controller/{generation}")
         controller = self.controller = HostedController(self.world, self, client, rng)
         coordinator = self.coordinator = coordinator_of(
-            client.shipped, self.broker_id, GROUP_OPTIONS, self.view, TRUST
+            client.shipped, self.broker_id, GROUP_OPTIONS, self.view, TRUST, NO_TRANSACTIONS
         )
         works = [self.process.spawn(each.run()) for each in (controller, coordinator)]
         if self.reads_queue:

@@ -18,7 +18,7 @@ from tests.support.group_requests import GROUP_REQUESTS, error_code_of
 from tests.support.memory_broker import MemoryParts, config, partition_state, update_metadata
 
 #: Every broker is asked for its groups; while no coordinator is known, the list is not empty but unknown.
-EXPECTED = {ApiKey.LIST_GROUPS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+EXPECTED = dict.fromkeys((ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS), ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 @pytest.mark.parametrize("api_key", sorted(GROUP_REQUESTS), ids=lambda key: ApiKey(key).name)

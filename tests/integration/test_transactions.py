@@ -1,0 +1,167 @@
+"""Transactional producers of librdkafka against brokers in processes: ends, fences, offsets, kills."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from quorum.metadata import paths
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.group_members import create_topic
+from tests.support.nodes import eventually
+
+WAIT_S = 40.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BrokerCluster]:
+    settings: dict[str, dict[str, object]] = {"groups": {"group_initial_rebalance_delay_ms": 0}}
+    with BrokerCluster(settings=settings) as running:
+        yield running
+
+
+def create(cluster: BrokerCluster, topic: str, partitions: int = 1) -> None:
+    create_topic(AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}), topic, partitions)
+
+
+def producer_of(cluster: BrokerCluster, name: str, timeout_ms: int = 60_000) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": timeout_ms,
+            "log_level": 0,
+        }
+    )
+
+
+def consumer_of(cluster: BrokerCluster, group: str, isolation: str = "read_committed") -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "log_level": 0,
+        }
+    )
+
+
+def read(cluster: BrokerCluster, topic: str, count: int, isolation: str = "read_committed") -> list[bytes]:
+    """Read so many records of partition 0 from its begin."""
+    consumer = consumer_of(cluster, f"reads-{topic}", isolation)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+
+    def look() -> bool:
+        found.extend(each.value() or b"" for each in consumer.consume(100, 0.2) if each.error() is None)
+        return len(found) >= count
+
+    eventually(look, WAIT_S, f"{count} records of {topic} are read")
+    consumer.close()
+    return found
+
+
+def state_of(cluster: BrokerCluster, name: str) -> str:
+    value, _ = cluster.zookeeper.get(paths.transaction_path(name))
+    state: str = json.loads(value)["state"]
+    return state
+
+
+def send(producer: Producer, topic: str, *values: bytes) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(WAIT_S) == 0
+
+
+def test_what_is_committed_is_read_alone(cluster: BrokerCluster) -> None:
+    create(cluster, "ends")
+    producer = producer_of(cluster, "ends")
+    producer.init_transactions(WAIT_S)
+    send(producer, "ends", b"a1", b"a2")
+    producer.commit_transaction(WAIT_S)
+    send(producer, "ends", b"no")
+    producer.abort_transaction(WAIT_S)
+    send(producer, "ends", b"b1")
+    producer.commit_transaction(WAIT_S)
+    assert read(cluster, "ends", 3) == [b"a1", b"a2", b"b1"]
+    assert read(cluster, "ends", 4, "read_uncommitted") == [b"a1", b"a2", b"no", b"b1"]
+    complete = "the transaction is complete"
+    eventually(lambda: state_of(cluster, "ends") == "CompleteCommit", WAIT_S, complete)
+
+
+def test_a_zombie_is_fenced(cluster: BrokerCluster) -> None:
+    create(cluster, "zombies")
+    zombie, producer = producer_of(cluster, "zombies"), producer_of(cluster, "zombies")
+    zombie.init_transactions(WAIT_S)
+    send(zombie, "zombies", b"no")
+    producer.init_transactions(WAIT_S)
+    with pytest.raises(KafkaException) as caught:
+        zombie.commit_transaction(WAIT_S)
+    assert caught.value.args[0].fatal()
+    send(producer, "zombies", b"yes")
+    producer.commit_transaction(WAIT_S)
+    assert read(cluster, "zombies", 1) == [b"yes"]
+
+
+def test_a_transaction_that_is_left_open_is_aborted(cluster: BrokerCluster) -> None:
+    create(cluster, "left")
+    left, other = producer_of(cluster, "left", timeout_ms=1_000), producer_of(cluster, "others")
+    left.init_transactions(WAIT_S)
+    send(left, "left", b"no")
+    other.init_transactions(WAIT_S)
+    send(other, "left", b"yes")
+    other.commit_transaction(WAIT_S)
+    assert read(cluster, "left", 1) == [b"yes"]
+    assert state_of(cluster, "left") in ("PrepareAbort", "CompleteAbort")
+
+
+def test_offsets_come_with_the_commit(cluster: BrokerCluster) -> None:
+    create(cluster, "inputs")
+    create(cluster, "outputs")
+    plain = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for number in range(3):
+        plain.produce("inputs", b"%d" % number, partition=0)
+    assert plain.flush(WAIT_S) == 0
+    consumer = consumer_of(cluster, "moves")
+    consumer.subscribe(["inputs"])
+    records = consumer.consume(3, WAIT_S)
+    assert len(records) == 3
+    producer = producer_of(cluster, "moves")
+    producer.init_transactions(WAIT_S)
+    position, key = consumer.position(consumer.assignment()), TopicPartition("inputs", 0)
+    for ends in ("abort", "commit"):
+        send(producer, "outputs", *(each.value() or b"" for each in records))
+        producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), WAIT_S)
+        if ends == "abort":
+            producer.abort_transaction(WAIT_S)
+            assert consumer.committed([key], WAIT_S)[0].offset < 0
+        else:
+            producer.commit_transaction(WAIT_S)
+            assert consumer.committed([key], WAIT_S)[0].offset == 3
+    consumer.close()
+    assert read(cluster, "outputs", 3) == [b"0", b"1", b"2"]
+
+
+def test_a_dead_coordinator_changes_nothing(cluster: BrokerCluster) -> None:
+    create(cluster, "kills")
+    producer = producer_of(cluster, "kills")
+    producer.init_transactions(WAIT_S)
+    send(producer, "kills", b"yes")
+    found = cluster.read(paths.COORDINATOR)
+    assert found is not None
+    victim = int(found["brokerid"])
+    cluster.kill(victim)
+    producer.commit_transaction(WAIT_S)
+    assert read(cluster, "kills", 1) == [b"yes"]
+    cluster.start_broker(victim)
+    cluster.wait_ready(victim)
+    send(producer, "kills", b"again")
+    producer.commit_transaction(WAIT_S)
+    assert read(cluster, "kills", 2) == [b"yes", b"again"]
