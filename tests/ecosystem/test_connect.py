@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from tests.ecosystem.committed import CommittedTopic
 from tests.ecosystem.connect_worker import ConnectWorker
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.nodes import eventually
@@ -22,6 +24,8 @@ SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 @pytest.fixture
 def brokers() -> Iterator[BrokerCluster]:
     with BrokerCluster(brokers=3) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("lines", 1, 3)])["lines"].result(DEADLINE_S)
         yield running
 
 
@@ -34,7 +38,9 @@ def asked(worker: ConnectWorker, method: str, path: str, body: object = None) ->
         assert status in (0, 200, 201, 404, 409, 500, 503), (status, found)
         return (found,) if status in (200, 201) else None
 
-    return eventually(answer, DEADLINE_S, f"{method} {path} is answered")[0]
+    found = eventually(answer, DEADLINE_S, f"{method} {path} is answered")
+    assert found is not None
+    return found[0]
 
 
 def tasks_run(worker: ConnectWorker, *names: str) -> bool:
@@ -46,33 +52,6 @@ def tasks_run(worker: ConnectWorker, *names: str) -> bool:
         if states != {"RUNNING"} or found["connector"]["state"] != "RUNNING":
             return False
     return True
-
-
-def values_of(bootstrap: str, topic: str, count: int) -> list[str]:
-    """Return what a committed reader finds in a topic of one partition, at least so many."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": False,
-        }
-    )
-    consumer.subscribe([topic])
-    found: list[str] = []
-
-    def read() -> bool:
-        for message in consumer.consume(500, 0.5):
-            assert message.error() is None, message.error()
-            found.append(message.value().decode())
-        return len(found) >= count
-
-    try:
-        eventually(read, DEADLINE_S, f"{count} records in {topic}")
-    finally:
-        consumer.close()
-    return found
 
 
 def test_file_connectors_survive_a_killed_worker_and_broker(brokers: BrokerCluster, tmp_path: Path) -> None:
@@ -106,4 +85,7 @@ def test_file_connectors_survive_a_killed_worker_and_broker(brokers: BrokerClust
             more.write("\n".join(second) + "\n")
         eventually(lambda: set(sink.read_text().splitlines()) >= {*first, *second}, DEADLINE_S, "all lines")
         assert tasks_run(other, "from-file", "to-file")
-        assert values_of(brokers.bootstrap, "lines", 2 * LINES) == [*first, *second]
+    topic = CommittedTopic(brokers.bootstrap, "lines", 1)
+    found = topic.wait_for(2 * LINES, DEADLINE_S)
+    topic.close()
+    assert [value for _, value in found] == [*first, *second]
