@@ -50,6 +50,19 @@ def spark_connector_jars(folder: Path) -> str:
     return _class_path(CONNECTOR_POM, folder).replace(":", ",")
 
 
+def ecosystem_class_path(system: str, folder: Path) -> str:
+    """Return the class path of a system that runs on the brokers: connect, streams or flink.
+
+    Args:
+        system: a folder of deploy/ecosystem.
+        folder: where Maven may leave a file.
+
+    Raises:
+        KafkaJarsError: there is no Maven, or it cannot fetch the jars.
+    """
+    return _class_path(_DEPLOY / "ecosystem" / system / "pom.xml", folder)
+
+
 def client_class_path(pom: Path, version: str, folder: Path) -> str:
     """Return the class path of one version of a client.
 
