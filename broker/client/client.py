@@ -20,11 +20,12 @@ from broker.client.errors import (
     UnsupportedByBrokerError,
 )
 from broker.client.groups import CommittedOffset, GroupDescription, GroupListing
-from broker.client.links import Address, Link, Links
+from broker.client.links import Address, Link, Links, parse_address
 from broker.client.metadata import ClusterMetadata, read_metadata
 from broker.client.partitions import (
     FetchedRecords,
     FoundOffset,
+    Isolation,
     Produced,
     fetch_values,
     list_offsets_values,
@@ -47,8 +48,6 @@ from controller.core.requests import NewPartitions, NewTopic
 from controller.wire.apis import ApiKey
 from controller.wire.codes import INDEFINITE, RETRIABLE, ErrorCode
 from controller.wire.connection import BrokerConnectionLostError, BrokerUnreachableError
-from quorum.config.address import parse_member_address
-from quorum.errors import UsageError, shown
 from quorum.metadata.paths import PartitionKey
 
 #: Pause between two attempts of one call, in seconds.
@@ -86,7 +85,7 @@ class BrokerClient:
         Raises:
             UsageError: an address is malformed.
         """
-        self._bootstrap: list[Address] = [_parse_address(each.strip()) for each in bootstrap.split(",")]
+        self._bootstrap: list[Address] = [parse_address(each.strip()) for each in bootstrap.split(",")]
         self._timeout_ms = timeout_ms
         self._links = Links(client_id)
         self._metadata = ClusterMetadata(None, -1, {}, {})
@@ -282,7 +281,12 @@ class BrokerClient:
         return await self._by_leader(batches, send, Produced)
 
     async def fetch(
-        self, offsets: Mapping[PartitionKey, int], *, max_wait_ms: int = 500, max_bytes: int = 8 * 1024 * 1024
+        self,
+        offsets: Mapping[PartitionKey, int],
+        *,
+        max_wait_ms: int = 500,
+        max_bytes: int = 8 * 1024 * 1024,
+        isolation: Isolation = "read_uncommitted",
     ) -> dict[PartitionKey, FetchedRecords]:
         """Read record batches from the leaders, at least one batch where there is one.
 
@@ -290,10 +294,11 @@ class BrokerClient:
             offsets: {partition: offset to read from}; the first batch may begin before it.
             max_wait_ms: how long a leader may wait for records.
             max_bytes: of each partition and of each leader's answer.
+            isolation: "read_committed" leaves out what is open or aborted.
         """
 
         async def send(link: Link, part: Mapping[PartitionKey, int]) -> dict[PartitionKey, FetchedRecords]:
-            values = fetch_values(part, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
+            values = fetch_values(part, max_wait_ms=max_wait_ms, max_bytes=max_bytes, isolation=isolation)
             timeout_ms = max_wait_ms + self._timeout_ms
             response = await link.request(
                 ApiKey.FETCH, values, timeout_ms=timeout_ms, at_most=_FETCH_VERSION_MAX
@@ -486,14 +491,6 @@ class BrokerClient:
             return dict.fromkeys(part, failed(ErrorCode.LEADER_NOT_AVAILABLE))
         except BrokerConnectionLostError:
             return dict.fromkeys(part, failed(ErrorCode.NETWORK_EXCEPTION))
-
-
-def _parse_address(text: str) -> Address:
-    try:
-        address = parse_member_address(text)
-    except ValueError as error:
-        raise UsageError(f"the address {shown(text)} of a broker {error}", "give HOST:PORT,…") from error
-    return address.host, address.port
 
 
 def _again(error_code: int, reads: bool) -> bool:

@@ -21,7 +21,8 @@ from controller.wire.connection import (
     BrokerConnection,
     BrokerUnreachableError,
 )
-from quorum.errors import told_by_os
+from quorum.config.address import parse_member_address
+from quorum.errors import UsageError, shown, told_by_os
 
 #: The version that every broker knows.
 _API_VERSIONS_VERSION: Final = 0
@@ -157,3 +158,12 @@ class Links:
         for link in self._links.values():
             link.connection.close()
         self._links.clear()
+
+
+def parse_address(text: str) -> Address:
+    """Read HOST:PORT of a client listener; raises UsageError."""
+    try:
+        address = parse_member_address(text)
+    except ValueError as error:
+        raise UsageError(f"the address {shown(text)} of a broker {error}", "give HOST:PORT,…") from error
+    return address.host, address.port

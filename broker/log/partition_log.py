@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, TypeVar
 
-from broker.log.batches import NO_PRODUCER, PREFIX, BatchHeader, Buffer
+from broker.log.batches import CONTROL, NO_PRODUCER, PREFIX, BatchHeader, Buffer
 from broker.log.cleaning.swapping import CleanedSegment, finish, put_in_place, stage, unstage
 from broker.log.copied import copied_batches
 from broker.log.cutting import CutJob, CutPlan, plan_cut
@@ -167,7 +167,8 @@ class PartitionLog:
         self._look_at_disk()
         header = batch.header
         if header.producer_id != NO_PRODUCER:
-            known = self._producers.check(header, end_marker_in(header, (batch.content,)))
+            marker = end_marker_in(header, (batch.content,)) if header.attributes & CONTROL else None
+            known = self._producers.check(header, marker)
             if known is not None:
                 return Appended(known.base_offset, known.last_offset, True, known.append_time_ms)
         batch = with_times(batch, self._settings, now_ms)
@@ -258,7 +259,7 @@ class PartitionLog:
             segment.note(header)
             self._epochs.assign(header.partition_leader_epoch, max(header.base_offset, segment.base_offset))
             if header.producer_id != NO_PRODUCER:
-                marker = end_marker_in(header, buffers[number])
+                marker = end_marker_in(header, buffers[number]) if header.attributes & CONTROL else None
                 aborted = self._producers.record(header, now_ms, marker)
                 if aborted is not None:
                     self._producers.aborted.note(segment.base_offset, aborted)
@@ -331,10 +332,8 @@ class PartitionLog:
         found = read_segment(segment, offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
         if not with_aborted:
             return found
-        lists = self._producers.aborted
-        return found._replace(
-            aborted=lists.between(segment.base_offset, offset, found.next_offset, wait=wait)
-        )
+        between = self._producers.aborted.between
+        return found._replace(aborted=between(segment.base_offset, offset, found.next_offset, wait=wait))
 
     async def read_patiently(
         self, offset: int, max_bytes: int, *, below: int, at_least_one: bool, with_aborted: bool = False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from broker.log import producers
+from broker.log import cutting, flushing, producers, recovery, segment
 from broker.log.batches import CONTROL, TRANSACTIONAL
-from broker.log.errors import AppendError
+from broker.log.errors import AppendError, LogStorageError
 from broker.log.partition_log import PartitionLog
 from controller.wire.codes import ErrorCode
 from tests.unit.broker_log.samples import (
@@ -218,6 +221,56 @@ def test_a_damaged_list_is_built_anew(broker: Broker, damage: object) -> None:
     assert path.read_bytes() == before
 
 
+class Killed:
+    """Ends a process before one of the files that it writes or removes."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.left = self.done = 0
+        for module in (flushing, cutting, recovery, segment):
+            for name in ("replace_file", "remove_file"):
+                if hasattr(module, name):
+                    patch.setattr(module, name, self.counted(getattr(module, name)))
+
+    def counted(self, do: Callable[..., None]) -> Callable[..., None]:
+        def step(*args: object) -> None:
+            self.done += 1
+            if self.done > self.left:
+                raise LogStorageError("the process ends here", "nothing")
+            do(*args)
+
+        return step
+
+
+@pytest.mark.parametrize("back", [0, 1, 7, 23])
+def test_a_kill_at_each_write_leaves_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: int
+) -> None:
+    killed = Killed(monkeypatch)
+    for left in range(200):
+        killed.left, killed.done = 10_000, 0
+        made = Broker(tmp_path / str(left))
+        log = made.create(segment_bytes=1500)
+        killed.left, killed.done = left, 0
+        try:
+            history(log, 6)
+            log.settle_flushes()
+            truncate(log, log.log_end_offset - back)
+            made.directory.close()
+        except LogStorageError:
+            pass
+        is_whole = killed.done <= left
+        killed.left = 10_000
+        made.directory.abandon()
+        log = made.open().logs[log.key]
+        check(log, log.log_end_offset)
+        # What was built anew is there at the next start, too.
+        check(made.restart(), log.log_end_offset)
+        made.directory.abandon()
+        if is_whole:
+            return
+    raise AssertionError("it never came to its end")
+
+
 def test_a_list_goes_with_its_segment(broker: Broker) -> None:
     log = broker.create(segment_bytes=2000, retention_bytes=6000)
     history(log, 30)
@@ -230,10 +283,10 @@ def test_a_list_goes_with_its_segment(broker: Broker) -> None:
         assert all(each.last_offset >= offset for each in found.aborted or ())
 
 
-def test_a_follower_finds_the_same(broker: Broker, tmp_path: object) -> None:
+def test_a_follower_finds_the_same(broker: Broker, tmp_path: Path) -> None:
     log = broker.create(segment_bytes=2000)
     history(log, 20)
-    copy = Broker(tmp_path / "copy")  # type: ignore[operator]  # a path
+    copy = Broker(tmp_path / "copy")
     follower = copy.create(segment_bytes=3000)
     offset = 0
     while offset < log.log_end_offset:
@@ -244,3 +297,15 @@ def test_a_follower_finds_the_same(broker: Broker, tmp_path: object) -> None:
     assert without_times(follower.active_producers()) == without_times(log.active_producers())
     assert read_all(follower) == read_all(log)
     copy.directory.abandon()
+
+
+def test_a_cut_below_a_snapshot_opens_again_what_it_ended(broker: Broker) -> None:
+    log = broker.create()
+    write(log, 1, 0)
+    write(log, 2, 0)
+    end(log, 1, is_commit=True)
+    end(log, 2, is_commit=False)
+    log = broker.restart()
+    truncate(log, 2)
+    assert log.last_stable_offset(2) == 0
+    assert sorted(each.current_txn_start_offset for each in log.active_producers()) == [0, 1]
