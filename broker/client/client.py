@@ -351,12 +351,12 @@ class BrokerClient:
 
     async def list_groups(self) -> list[GroupListing]:
         """Return the consumer groups."""
-        return await self._coordinate("", ApiKey.LIST_GROUPS, {}, groups.read_listings)
+        return await self.coordinate("", ApiKey.LIST_GROUPS, {}, groups.read_listings)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Return a group and its members; a group that does not exist is "Dead"."""
         try:
-            return await self._coordinate(
+            return await self.coordinate(
                 group_id,
                 ApiKey.CONSUMER_GROUP_DESCRIBE,
                 {"group_ids": (group_id,), "include_authorized_operations": False},
@@ -368,7 +368,7 @@ class BrokerClient:
         except UnsupportedByBrokerError:
             pass
         values = {"groups": (group_id,), "include_authorized_operations": False}
-        return await self._coordinate(
+        return await self.coordinate(
             group_id,
             ApiKey.DESCRIBE_GROUPS,
             values,
@@ -378,13 +378,13 @@ class BrokerClient:
     async def committed_offsets(self, group_id: str) -> dict[PartitionKey, CommittedOffset]:
         """Return what a group has committed."""
         values = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
-        return await self._coordinate(
+        return await self.coordinate(
             group_id, ApiKey.OFFSET_FETCH, values, groups.read_fetched, at_least=_FETCH_GROUPS_VERSION_MIN
         )
 
     async def commit_offsets(self, group_id: str, offsets: Mapping[PartitionKey, int]) -> None:
         """Commit offsets in the name of a group without members."""
-        await self._coordinate(
+        await self.coordinate(
             group_id,
             ApiKey.OFFSET_COMMIT,
             groups.commit_values(group_id, offsets),
@@ -398,9 +398,9 @@ class BrokerClient:
             if code := response.results[0].error_code:
                 raise BrokerRequestError(f"group {group_id} was not deleted", code)
 
-        await self._coordinate(group_id, ApiKey.DELETE_GROUPS, {"groups_names": (group_id,)}, read)
+        await self.coordinate(group_id, ApiKey.DELETE_GROUPS, {"groups_names": (group_id,)}, read)
 
-    async def _coordinate(
+    async def coordinate(
         self, group_id: str, api_key: ApiKey, values: Values, read: Callable[[Any], T], *, at_least: int = 0
     ) -> T:
         """Send a request to the coordinator of a group; again while no broker says that it is."""
