@@ -36,6 +36,7 @@ from tests.bench import (
     scale,
     snapshots,
     speed,
+    transactions,
     turns,
 )
 from tests.bench.machine import machine

@@ -52,9 +52,7 @@ class Sizes:
 
     def commit(self, records: int, quantile: str) -> Row:
         """How long a commit takes."""
-        return Row(f"the same: a commit, {quantile}", "ms") if records == 1 else Row(
-            f"of {records} records: a commit, {quantile}", "ms"
-        )
+        return Row(f"transactions of {records} records: a commit, {quantile}", "ms")
 
     def words(self, guarantee: str) -> Row:
         """Records that Kafka Streams counts in a second."""
@@ -96,20 +94,21 @@ class Measurement:
         if self._sizes.lines:
             producer = Producer({"bootstrap.servers": self._servers, "acks": "all"})
             for number in range(self._sizes.lines):
-                words = (f"word{(number * WORDS_PER_LINE + each) % VOCABULARY}" for each in range(WORDS_PER_LINE))
-                producer.produce("words", " ".join(words), str(number))
+                numbers = range(number * WORDS_PER_LINE, (number + 1) * WORDS_PER_LINE)
+                producer.produce("words", " ".join(f"word{each % VOCABULARY}" for each in numbers))
                 producer.poll(0)
             assert producer.flush(DEADLINE_S) == 0
             for guarantee in GUARANTEES:
                 yield self._sizes.words(guarantee).name, self._lines_per_s(guarantee)
 
     def _create(self, *topics: str) -> None:
-        for future in self._admin.create_topics([NewTopic(each, PARTITIONS, BROKERS) for each in topics]).values():
+        wanted = [NewTopic(each, PARTITIONS, BROKERS) for each in topics]
+        for future in self._admin.create_topics(wanted).values():
             future.result(DEADLINE_S)
 
     def _transactions(self, records: int, count: int) -> Iterator[tuple[str, float]]:
-        settings = {"bootstrap.servers": self._servers, "transactional.id": f"bench-{records}", "linger.ms": 0}
-        producer = Producer(settings)
+        own = {"transactional.id": f"bench-{records}", "linger.ms": 0}
+        producer = Producer({"bootstrap.servers": self._servers, **own})
         producer.init_transactions(DEADLINE_S)
         commits_ms: list[float] = []
         begun = time.monotonic()
@@ -127,7 +126,8 @@ class Measurement:
         sizes = self._sizes
         yield sizes.rate(records).name, count / (time.monotonic() - begun)
         yield sizes.commit(records, "p50").name, statistics.median(commits_ms)
-        yield sizes.commit(records, "p99").name, statistics.quantiles(commits_ms, n=100, method="inclusive")[98]
+        p99_ms = statistics.quantiles(commits_ms, n=100, method="inclusive")[98]
+        yield sizes.commit(records, "p99").name, p99_ms
 
     def _lines_per_s(self, guarantee: str) -> float:
         folder = self._folder / guarantee
