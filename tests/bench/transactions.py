@@ -43,7 +43,7 @@ class Sizes:
     #: {records of a transaction: how many transactions}
     transactions: tuple[tuple[int, int], ...] = ((1, 500), (100, 200))
     #: lines of the word count; 0: none
-    lines: int = 20_000
+    lines: int = 100_000
     rounds: int = 3
 
     def rate(self, records: int) -> Row:
