@@ -128,7 +128,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         stable = log.last_stable_offset(self.high_watermark)
         assert stable == scanned.last_stable_offset(self.high_watermark)
         for offset in range(0, end_offset, max(end_offset // 5, 1)):
-            read = log.read(offset, 200, below=end_offset, at_least_one=True, with_aborted=True)
+            read = log.segments.read(offset, 200, below=end_offset, at_least_one=True, with_aborted=True)
             assert read.aborted == scanned.aborted_between(offset, read.next_offset)
         open_ones = {
             each.producer_id: each.current_txn_start_offset

@@ -143,7 +143,7 @@ def test_a_follower_goes_on_within_a_gap_of_its_leader(broker: Broker, tmp_path:
             copied = b"".join(before[at : at + size] for at, size in places(before)[:end])
             follower.append_as_follower(copied, NOW_MS)
         while follower.log_end_offset < leader.log_end_offset:
-            found = leader.read(follower.log_end_offset, 500, below=EVERYTHING, at_least_one=True)
+            found = leader.segments.read(follower.log_end_offset, 500, below=EVERYTHING, at_least_one=True)
             follower.append_as_follower(found.records, NOW_MS)
         check_continuous(follower)
         assert rows(follower)[-1] == rows(leader)[-1]

@@ -64,7 +64,7 @@ def test_a_marker_is_a_control_batch_as_kafka_has_it(broker: Broker) -> None:
     end(log, 258, is_commit=True, producer_epoch=3, coordinator_epoch=77)
     end(log, 258, is_commit=False, producer_epoch=3, coordinator_epoch=77)
     for offset, kind in ((1, 1), (2, 0)):
-        content = log.read(offset, 1, below=EVERYTHING, at_least_one=True).records
+        content = log.segments.read(offset, 1, below=EVERYTHING, at_least_one=True).records
         assert int.from_bytes(content[21:23], "big") == TRANSACTIONAL | CONTROL
         assert content[43:57] == (258).to_bytes(8, "big") + (3).to_bytes(2, "big") + b"\xff" * 4
         key, value = b"\0\0" + bytes([0, kind]), b"\0\0" + (77).to_bytes(4, "big")
@@ -197,7 +197,7 @@ def test_a_log_that_starts_over_has_no_transaction(broker: Broker) -> None:
     fill(log, 2)
     for each in (log, broker.restart()):
         assert each.last_stable_offset(502) == 502
-        assert each.read(500, 1, below=502, at_least_one=True, with_aborted=True).aborted == []
+        assert each.segments.read(500, 1, below=502, at_least_one=True, with_aborted=True).aborted == []
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_list_goes_with_its_segment(broker: Broker) -> None:
     expire(log, high_watermark=log.log_end_offset, now_ms=NOW_MS)
     assert set(broker.names(".txnindex")) <= set(broker.names(".log"))
     for offset in range(log.log_start_offset, log.log_end_offset, 3):
-        found = log.read(offset, 1, below=EVERYTHING, at_least_one=True, with_aborted=True)
+        found = log.segments.read(offset, 1, below=EVERYTHING, at_least_one=True, with_aborted=True)
         assert all(each.last_offset >= offset for each in found.aborted or ())
 
 
@@ -290,7 +290,7 @@ def test_a_follower_finds_the_same(broker: Broker, tmp_path: Path) -> None:
     follower = copy.create(segment_bytes=3000)
     offset = 0
     while offset < log.log_end_offset:
-        found = log.read(offset, 700, below=EVERYTHING, at_least_one=True)
+        found = log.segments.read(offset, 700, below=EVERYTHING, at_least_one=True)
         follower.append_as_follower(found.records, NOW_MS)
         offset = found.next_offset
     check(follower, follower.log_end_offset)

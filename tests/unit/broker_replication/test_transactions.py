@@ -72,7 +72,7 @@ async def test_a_reader_of_committed_records_wakes_at_the_end(tmp_path: Path) ->
         assert (await mark(leader)).base_offset == 3
         found = await waiting
         assert (found.last_stable_offset, found.aborted) == (4, [(PRODUCER_ID, 0)])
-        assert found.records == leader.log.read(0, 1 << 20, below=4, at_least_one=True).records
+        assert found.records == leader.log.segments.read(0, 1 << 20, below=4, at_least_one=True).records
         assert (await leader.fetch(0)).aborted is None
         fenced = await mark(leader, coordinator_epoch=0)
         assert fenced.error_code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
