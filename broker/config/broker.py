@@ -155,6 +155,8 @@ class TransactionsSection:
     transaction_max_timeout_ms: int = setting(integer(1, 2**31 - 1), 900_000)
     #: an id that nobody has used for so long is removed, and its producer fenced
     transactional_id_expiration_ms: int = setting(integer(1, 2**31 - 1), 604_800_000)
+    #: a leader asks the coordinator before it appends the first record of a transaction
+    transaction_partition_verification_enable: bool = setting(BOOLEAN, True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ async def open_parts(
             replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
             disk_hang_ms=_disk_hang_ms(config),
             max_incremental_fetch_session_cache_slots=config.limits.max_incremental_fetch_session_cache_slots,
+            verifies_transactions=config.transactions.transaction_partition_verification_enable,
             log_cleaner_backoff_ms=config.cleaner.log_cleaner_backoff_ms,
             log_cleaner_dedupe_buffer_size=config.cleaner.log_cleaner_dedupe_buffer_size,
             log_cleaner_io_max_bytes_per_second=config.cleaner.log_cleaner_io_max_bytes_per_second,

@@ -139,6 +139,10 @@ class PartitionLog:
         """Return the producers that are remembered; see Producers.active()."""
         return self._producers.active()
 
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer of an epoch has one."""
+        return self._producers.is_open(producer_id, producer_epoch)
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the end (exclusive) of what a reader of committed records may see."""
         stable = self._producers.last_stable_offset(high_watermark)

@@ -143,6 +143,11 @@ class Producers:
     def _all(self) -> Iterator[tuple[int, _Producer]]:
         return chain(self._beginners.items(), self._producers.items(), self._open.items())
 
+    def is_open(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer of an epoch has an open transaction."""
+        producer = self._open.get(producer_id)
+        return producer is not None and producer.epoch == producer_epoch
+
     def check(self, header: BatchHeader, marker: EndMarker | None = None) -> KnownBatch | None:
         """Check a batch of a producer that a leader is to append.
 

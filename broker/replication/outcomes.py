@@ -40,6 +40,8 @@ class ReplicationOptions:
     log_cleaner_backoff_ms: int = 15_000
     log_cleaner_dedupe_buffer_size: int = 128 * 1024 * 1024
     log_cleaner_io_max_bytes_per_second: int = 2**63 - 1
+    #: Whether the coordinator is asked before the first record of a transaction is appended.
+    verifies_transactions: bool = True
     #: A disk that does not answer for so long has failed.
     disk_hang_ms: float = 2000.0
 

@@ -25,6 +25,7 @@ from broker.replication.mending import Mending
 from broker.replication.outcomes import Counters, ReplicationOptions
 from broker.replication.producing import Producing
 from broker.replication.registry import Registry
+from broker.replication.verifying import Verifier
 from broker.stores.producer_ids import ProducerIds
 from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
@@ -47,6 +48,8 @@ class ReplicaParts:
     mending: Mending
     fetchers: Fetchers
     isr_writer: IsrWriter
+    #: None: transactions are not verified
+    verifier: Verifier | None
 
     @classmethod
     def build(
@@ -103,11 +106,12 @@ class ReplicaParts:
         fetching = Fetching(registry, isr_writer, counters, failed, session_slots=slots)
         control = Control(registry, fetchers, isr_writer, failed)
         mending = Mending(registry, control, register_again, on_storage_error, options)
+        verifier = Verifier(fetchers.connect) if options.verifies_transactions else None
         return cls(
             registry,
             counters,
             control,
-            Producing(registry, counters, producer_ids, stop),
+            Producing(registry, counters, producer_ids, verifier, stop),
             fetching,
             Deleting(registry, failed),
             Logs(registry, failed),
@@ -115,6 +119,7 @@ class ReplicaParts:
             mending,
             fetchers,
             isr_writer,
+            verifier,
         )
 
     async def stop(self, *, clean: bool = True) -> None:

@@ -2,19 +2,21 @@
 
 The records are looked at first, in a thread where that may take long.
 Batches of one partition are appended in the order in which they came, whatever one of them waits for: what
-comes behind one that waits, waits as well. Leadership, min.insync.replicas (19) and the sequence are judged
-in the turn of the append; the ISR again when the high watermark has passed (20). A leader that steps down
-answers 6 for what it has not committed and for what still waits for its turn; the former may be lost or may
-survive, so the producer repeats it. Knows no connection.
+comes behind one that waits, waits as well. The first ones of a transaction come once the coordinator has said
+that it has the partition; until then their producer alone waits. Leadership, min.insync.replicas (19) and the
+sequence are judged in the turn of the append; the ISR again when the high watermark has passed (20). A leader
+that steps down answers 6 for what it has not committed and for what still waits for its turn; the former may
+be lost or may survive, so the producer repeats it. Knows no connection.
 Source: docs/guarantees.md, "Producers: what an acknowledgement means"; Kafka's ReplicaManager.appendRecords.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 from broker.log.batches import CONTROL, TRANSACTIONAL, BatchHeader
 from broker.log.errors import AppendError, LogStorageError
@@ -24,7 +26,8 @@ from broker.replication.clock import wall_ms
 from broker.replication.outcomes import Counters, ProduceOutcome
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
-from broker.replication.waiting import WAITING_MAX, WaitingAppend, WaitingProduce
+from broker.replication.verifying import Claim, Verifier
+from broker.replication.waiting import WAITING_MAX, Unverified, WaitingAppend, WaitingProduce
 from broker.stores.producer_ids import ProducerIds
 from controller.wire.codes import ErrorCode
 from controller.wire.error_codes import code_of_error
@@ -47,6 +50,7 @@ INLINE_UNFOLDED_BYTES_MAX: Final = 256 * 1024
 RECORD_COST_BYTES: Final = 64
 #: Of records that are not in columns there: half a microsecond a byte at worst.
 INLINE_PLAIN_BYTES_MAX: Final = 32 * 1024
+_ENDED: Final = "the transaction ended before the batch was appended"
 #: Threads that look at records.
 THREADS_MAX: Final = 2
 
@@ -59,19 +63,21 @@ class Producing:
         registry: Registry,
         counters: Counters,
         producer_ids: ProducerIds,
+        verifier: Verifier | None,
         on_storage_error: Callable[[QuorateError], None],
     ) -> None:
-        """Append to the replicas of a registry."""
+        """Append to the replicas of a registry; without a verifier every transactional batch is taken."""
         self._registry = registry
         self._counters = counters
         self._producer_ids = producer_ids
+        self._verifier = verifier
         self._on_storage_error = on_storage_error
         #: Requests that wait now.
         self.waiting = 0
         #: Batches that wait for their turn, and their bytes.
         self._appends = 0
         self._appends_bytes = 0
-        #: One for each replica with batches that wait for their turn.
+        #: One for each replica with batches that wait for their turn, and for each question of _verify().
         self._turns: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="records")
 
@@ -79,6 +85,8 @@ class Producing:
         """Append nothing more; the replicas lead no longer, so what waited has its answer."""
         for task in self._turns:
             task.cancel()
+        if self._verifier is not None:
+            await self._verifier.stop()
         await asyncio.gather(*self._turns, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -140,6 +148,8 @@ class Producing:
             if replica is None:
                 request.settle(key, ProduceOutcome(self._registry.why_missing(key)))
                 continue
+            # It may be of the transaction that ends; whoever is asked may have answered before it ended.
+            replica.waiters.end_unverified(producer_id, producer_epoch, ErrorCode.INVALID_TXN_STATE)
             batch = end_batch(producer_id, producer_epoch, marker, wall_ms())
             self._place(replica, batch.header, batch, None, request)
         return await request.answered(timeout_ms)
@@ -154,15 +164,17 @@ class Producing:
         if refused is not ErrorCode.NONE:
             request.settle(key, ProduceOutcome(refused))
             return
+        unverified = None
         try:
             produced = replica.log.check(records)
             if produced.header.attributes & TRANSACTIONAL:
                 _check_transactional(request)
+                unverified = self._unverified(replica, produced.header)
             batch = self._check_now(produced, request)
         except AppendError as error:
             request.settle(key, refusal(error))
             return
-        self._place(replica, produced.header, batch, produced, request)
+        self._place(replica, produced.header, batch, produced, request, unverified)
 
     def _place(
         self,
@@ -171,11 +183,12 @@ class Producing:
         batch: CheckedBatch | None,
         produced: ProducedBatch | None,
         request: WaitingProduce,
+        unverified: Unverified | None = None,
     ) -> None:
         """Append a batch now, or give it its place; one that was not checked yet is as it was produced."""
         size_bytes = header.size
         must_wait = replica.waiters.appends or replica.log.must_wait(size_bytes, header.records_count)
-        if batch is not None and not must_wait:
+        if batch is not None and unverified is None and not must_wait:
             self._append(replica, batch, request)
             return
         if self._appends >= WAITING_MAX or self._appends_bytes + size_bytes > APPENDS_BYTES_MAX:
@@ -189,7 +202,20 @@ class Producing:
         elif produced is not None:
             produced = produced._replace(content=bytes(produced.content))
             checking = asyncio.ensure_future(self._check(produced))
-        self._queue(replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking))
+        append = WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking)
+        request.wait_for_turn(replica.waiters)
+        self._appends += 1
+        self._appends_bytes += size_bytes
+        if unverified is None:
+            # A marker may be before it.
+            append.must_be_open = bool(self._verifier and produced and header.attributes & TRANSACTIONAL)
+            self._queue(replica, append)
+            return
+        unverified.appends.append(append)
+        if len(unverified.appends) == 1:
+            assert request.transactional_id is not None, "it was looked at"
+            claim = Claim(request.transactional_id, header.producer_id, header.producer_epoch, replica.key)
+            self._run(self._verify(replica, claim, unverified), f"verification for {replica.key}")
 
     def _check_now(self, batch: ProducedBatch, request: WaitingProduce) -> CheckedBatch | None:
         """Check a batch's records before the first await of its request; None: a thread has to."""
@@ -228,17 +254,51 @@ class Producing:
         except AppendError as error:
             return error
 
+    # -- batches whose transaction has to be looked up -------------------------------------------------------
+
+    def _unverified(self, replica: Replica, header: BatchHeader) -> Unverified | None:
+        """Return where a batch waits until its transaction is looked up; None: it need not be."""
+        waiters, producer_id = replica.waiters, header.producer_id
+        if self._verifier is None:
+            return None
+        found = waiters.unverified.get(producer_id)
+        is_asked = found is not None and found.appends
+        if not is_asked and replica.log.has_open_transaction(producer_id, header.producer_epoch):
+            return None
+        return waiters.unverified_of(producer_id, header.producer_epoch, header.base_sequence)
+
+    async def _verify(self, replica: Replica, claim: Claim, unverified: Unverified) -> None:
+        """Ask whether a transaction has a partition, and give its batches their places, or refuse them."""
+        assert self._verifier is not None, "something is unverified"
+        try:
+            refused = await self._verifier.refusal(claim)
+        except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
+            self._give_up(replica, NodeStoppedError.during("a verification", error))
+            return
+        waiting, unverified.appends = unverified.appends, []
+        known = replica.waiters.unverified
+        may_pass = refused is not None and refused.error_code is ErrorCode.NOT_ENOUGH_REPLICAS
+        if known.get(claim.producer_id) is unverified and not may_pass:
+            del known[claim.producer_id]
+        for append in waiting:
+            if refused is not None:
+                append.refuse(replica.key, refusal(refused))
+            if append.refused:
+                self._count_out(append)
+            else:
+                self._queue(replica, append)
+
     # -- batches that wait for their turn --------------------------------------------------------------------
 
     def _queue(self, replica: Replica, append: WaitingAppend) -> None:
-        append.request.wait_for_turn(replica.waiters)
-        self._appends += 1
-        self._appends_bytes += append.size_bytes
         replica.waiters.appends.append(append)
         if len(replica.waiters.appends) == 1:
-            task = asyncio.create_task(self._take_turns(replica), name=f"appends to {replica.key}")
-            self._turns.add(task)
-            task.add_done_callback(self._turns.discard)
+            self._run(self._take_turns(replica), f"appends to {replica.key}")
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._turns.add(task)
+        task.add_done_callback(self._turns.discard)
 
     async def _take_turns(self, replica: Replica) -> None:
         """Append what waits, one batch after the other, until nothing waits."""
@@ -257,7 +317,13 @@ class Producing:
                 if batch is not None:
                     await replica.log.before_append(batch.header.size, batch.header.records_count)
                 self._leave(replica)
-                if batch is not None and not append.refused:
+                if batch is None or append.refused:
+                    continue
+                producer_id, producer_epoch = batch.header.producer_id, batch.header.producer_epoch
+                is_open = replica.log.has_open_transaction
+                if append.must_be_open and not is_open(producer_id, producer_epoch):
+                    append.refuse(replica.key, ProduceOutcome(ErrorCode.INVALID_TXN_STATE, message=_ENDED))
+                else:
                     self._append(replica, batch, append.request)
         except LogStorageError as error:
             self._give_up(replica, error)
@@ -269,12 +335,16 @@ class Producing:
                 self._leave(replica)
 
     def _leave(self, replica: Replica) -> None:
-        append = replica.waiters.appends.popleft()
+        self._count_out(replica.waiters.appends.popleft())
+
+    def _count_out(self, append: WaitingAppend) -> None:
         self._appends -= 1
         self._appends_bytes -= append.size_bytes
 
     def _give_up(self, replica: Replica, error: QuorateError) -> None:
-        for append in replica.waiters.appends:
+        waiters = replica.waiters
+        waiting = (waiters.appends, *(each.appends for each in waiters.unverified.values()))
+        for append in chain.from_iterable(waiting):
             append.refuse(replica.key, ProduceOutcome(ErrorCode.KAFKA_STORAGE_ERROR))
         self._on_storage_error(error)
 

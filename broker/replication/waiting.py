@@ -23,6 +23,8 @@ from quorum.metadata.paths import PartitionKey
 
 #: Of each kind, in one broker.
 WAITING_MAX: Final = 10_000
+#: Producers of one partition that have to begin with what was refused; more are forgotten.
+UNVERIFIED_MAX: Final = 1_000
 
 
 class WaitingProduce:
@@ -98,7 +100,7 @@ class WaitingProduce:
 class WaitingAppend:
     """One batch that waits for its turn in a partition's log."""
 
-    __slots__ = ("batch", "checking", "refused", "request", "size_bytes")
+    __slots__ = ("batch", "checking", "must_be_open", "refused", "request", "size_bytes")
 
     def __init__(
         self,
@@ -114,6 +116,8 @@ class WaitingAppend:
         self.size_bytes = size_bytes
         #: Its records are looked at, in a thread.
         self.checking = checking
+        #: Its producer's transaction was open here when it came, and still has to be.
+        self.must_be_open = False
         #: It has its outcome already.
         self.refused = False
 
@@ -121,6 +125,27 @@ class WaitingAppend:
         """Append it no more."""
         self.refused = True
         self.request.settle(key, outcome)
+
+
+class Unverified:
+    """A producer whose transaction is not known yet to have a partition, and its batches until then.
+
+    After a refusal that passes there are none for a while; meanwhile the producer's later batches must not
+    come before those that were refused.
+    """
+
+    __slots__ = ("appends", "producer_epoch", "sequence")
+
+    def __init__(self, producer_epoch: int, sequence: int) -> None:
+        self.producer_epoch = producer_epoch
+        #: of the first batch
+        self.sequence = sequence
+        self.appends: list[WaitingAppend] = []
+
+    def refuse(self, key: PartitionKey, outcome: ProduceOutcome) -> None:
+        """Append none of its batches."""
+        for append in self.appends:
+            append.refuse(key, outcome)
 
 
 class WaitingFetch:
@@ -218,12 +243,14 @@ class WaitingDeletion:
 class Waiters:
     """All that waits for one partition of this broker."""
 
-    __slots__ = ("appends", "deletions", "fetches", "key", "produces")
+    __slots__ = ("appends", "deletions", "fetches", "key", "produces", "unverified")
 
     def __init__(self, key: PartitionKey) -> None:
         self.key = key
         #: Batches that wait for their turn in the log, in the order in which they came.
         self.appends: deque[WaitingAppend] = deque()
+        #: {producer id: what has no turn yet}
+        self.unverified: dict[int, Unverified] = {}
         #: {produce that waits: offset that the high watermark must reach}
         self.produces: dict[WaitingProduce, int] = {}
         #: A dict, for its order; sessions stay, also between their fetches.
@@ -243,6 +270,37 @@ class Waiters:
             waiting.answer(self.key, error_code)
         for append in self.appends:
             append.refuse(self.key, ProduceOutcome(error_code))
+        for unverified in self.unverified.values():
+            unverified.refuse(self.key, ProduceOutcome(error_code))
+        # What is answered from now on may be older than a marker of another leader.
+        self.unverified.clear()
+
+    def unverified_of(self, producer_id: int, producer_epoch: int, sequence: int) -> Unverified:
+        """Return where a batch waits until its transaction is known to have this partition."""
+        found = self.unverified.get(producer_id)
+        if found is None or found.producer_epoch < producer_epoch:
+            self.end_unverified(producer_id, producer_epoch, ErrorCode.INVALID_PRODUCER_EPOCH)
+            if len(self.unverified) >= UNVERIFIED_MAX:
+                idle = next((key for key, each in self.unverified.items() if not each.appends), None)
+                if idle is not None:
+                    del self.unverified[idle]
+            found = self.unverified[producer_id] = Unverified(producer_epoch, sequence)
+        elif found.producer_epoch > producer_epoch:
+            problem = f"producer {producer_id}: epoch {producer_epoch} after {found.producer_epoch}"
+            raise AppendError(ErrorCode.INVALID_PRODUCER_EPOCH, problem)
+        elif not found.appends and sequence > found.sequence:
+            problem = f"producer {producer_id}: sequence number {sequence} where {found.sequence} comes next"
+            raise AppendError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, problem)
+        elif not found.appends:
+            found.sequence = sequence
+        return found
+
+    def end_unverified(self, producer_id: int, producer_epoch: int, error_code: ErrorCode) -> None:
+        """Refuse what waits of a producer up to an epoch: what is answered about it is too old."""
+        found = self.unverified.get(producer_id)
+        if found is not None and found.producer_epoch <= producer_epoch:
+            del self.unverified[producer_id]
+            found.refuse(self.key, ProduceOutcome(error_code))
 
     def wake_fetches(self, *, of_followers: bool, of_consumers: bool, is_news: bool = False) -> None:
         """Let fetches read the partition again; news are worth an answer without records.

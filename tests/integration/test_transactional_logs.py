@@ -34,7 +34,11 @@ LATEST = -1
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[BrokerCluster]:
-    made = BrokerCluster(session_timeout_ms=6000)
+    # Producers and markers come without a coordinator.
+    settings: dict[str, dict[str, object]] = {
+        "transactions": {"transaction_partition_verification_enable": False}
+    }
+    made = BrokerCluster(session_timeout_ms=6000, settings=settings)
     with made, made.shown():
         made.wait_controller_known()
         topic = NewTopic(TOPIC, 1, replica_assignment=[[2, 3, 1]], config={"min.insync.replicas": "2"})

@@ -79,6 +79,11 @@ def _own_rows(config: BrokerConfig) -> list[_Named]:
         ("fetch.max.bytes", FETCH_BYTES_MAX, _INT),
         ("transaction.max.timeout.ms", config.transactions.transaction_max_timeout_ms, _INT),
         ("transactional.id.expiration.ms", config.transactions.transactional_id_expiration_ms, _INT),
+        (
+            "transaction.partition.verification.enable",
+            config.transactions.transaction_partition_verification_enable,
+            _BOOLEAN,
+        ),
     ]
 
 

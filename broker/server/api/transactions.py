@@ -6,6 +6,7 @@ Source: Kafka's protocol guide; KIP-98, KIP-890 (AddPartitionsToTxn 4 and 5, whi
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -78,12 +79,20 @@ async def add_partitions_to_txn(services: BrokerServices, call: Call) -> Answer:
         ]
         codes = await _added(services, call, body.v3_and_below_transactional_id, producer, keys)
         return {"results_by_topic_v3_and_below": _topic_rows(codes)}
-    rows = []
-    for each in body.transactions:
-        name, producer = each.transactional_id, Producer(each.producer_id, each.producer_epoch)
-        keys = [PartitionKey(topic.name, index) for topic in each.topics for index in topic.partitions]
-        codes = await _added(services, call, name, producer, keys, verify_only=each.verify_only)
-        rows.append({"transactional_id": name, "topic_results": _topic_rows(codes)})
+    added = [
+        _added(
+            *(services, call, each.transactional_id, Producer(each.producer_id, each.producer_epoch)),
+            [PartitionKey(topic.name, index) for topic in each.topics for index in topic.partitions],
+            verify_only=each.verify_only,
+        )
+        for each in body.transactions
+    ]
+    # One that waits for the end of its transaction does not hold up the others.
+    codes_of = zip(body.transactions, await asyncio.gather(*added), strict=True)
+    rows = [
+        {"transactional_id": each.transactional_id, "topic_results": _topic_rows(codes)}
+        for each, codes in codes_of
+    ]
     return {"error_code": ErrorCode.NONE, "results_by_transaction": rows}
 
 

@@ -59,7 +59,11 @@ KEY = PartitionKey(TOPIC, 0)
 TOPIC_ID = uuid.UUID(int=7)
 DEADLINE_S = 15.0
 QUICK = ReplicationOptions(
-    replica_lag_time_max_ms=600, replica_fetch_wait_max_ms=100, high_watermark_checkpoint_interval_ms=200
+    replica_lag_time_max_ms=600,
+    replica_fetch_wait_max_ms=100,
+    high_watermark_checkpoint_interval_ms=200,
+    # There is no coordinator.
+    verifies_transactions=False,
 )
 
 
