@@ -23,6 +23,7 @@ from pipeline.checks.history import OK, Line, Operation
 from pipeline.checks.records import check_records
 from pipeline.checks.registers import check_registers
 from pipeline.checks.sessions import check_session_order
+from pipeline.checks.transactions import check_transactions
 from pipeline.checks.verdicts import Verdict
 from pipeline.checks.watches import check_watches
 
@@ -112,6 +113,7 @@ PARTS: Final = (
     Part("epochs", r"state-\d+", _judge_epochs),
     Part("records", r"chaos-\d+", check_records),
     Part("groups", r"group-\w+-\d+", check_groups),
+    Part("transactions", r"transactions", check_transactions),
     Part("states", r"published-\d+", _only(partial(_states, STATES_REPLICAS))),
 )
 

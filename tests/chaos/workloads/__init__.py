@@ -14,9 +14,13 @@ from tests.chaos.workloads.records import Records
 from tests.chaos.workloads.registers import Registers
 from tests.chaos.workloads.sessions import Sessions
 from tests.chaos.workloads.states import States
+from tests.chaos.workloads.transactions import Transactions
 from tests.chaos.workloads.watches import Watches
 
 WORKLOADS: Final[dict[str, type[Workload]]] = {
     each.name: each
-    for each in (Registers, Appends, Bank, Locks, Sessions, Watches, Epochs, Records, States, Groups)
+    for each in (
+        *(Registers, Appends, Bank, Locks, Sessions, Watches, Epochs),
+        *(Records, States, Groups, Transactions),
+    )
 }
