@@ -15,6 +15,7 @@ from typing import Final
 
 from pipeline.checks.appends import check_appends
 from pipeline.checks.bank import check_bank
+from pipeline.checks.compacted import check_compacted
 from pipeline.checks.ephemerals import check_ephemerals
 from pipeline.checks.epochs import check_epochs, check_states
 from pipeline.checks.fencing import check_fencing
@@ -114,6 +115,8 @@ PARTS: Final = (
     Part("records", r"chaos-\d+", check_records),
     Part("groups", r"group-\w+-\d+", check_groups),
     Part("transactions", r"transactions", check_transactions),
+    # Together: what is gone of a single key may be nothing.
+    Part("compacted", r"compacted-(kept|quick)-\d+", check_compacted, together=True),
     Part("states", r"published-\d+", _only(partial(_states, STATES_REPLICAS))),
 )
 

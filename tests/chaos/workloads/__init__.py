@@ -7,6 +7,7 @@ from typing import Final
 from tests.chaos.workloads.appends import Appends
 from tests.chaos.workloads.bank import Bank
 from tests.chaos.workloads.base import Workload
+from tests.chaos.workloads.compacted import Compacted
 from tests.chaos.workloads.epochs import Epochs
 from tests.chaos.workloads.groups import Groups
 from tests.chaos.workloads.locks import Locks
@@ -21,6 +22,6 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     each.name: each
     for each in (
         *(Registers, Appends, Bank, Locks, Sessions, Watches, Epochs),
-        *(Records, States, Groups, Transactions),
+        *(Records, States, Groups, Transactions, Compacted),
     )
 }
