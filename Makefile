@@ -20,7 +20,7 @@ STRIKES ?= 16
 # how often `make sink-kills` kills the driver
 KILLS ?= 20
 # what `make test` runs, in this order: the quick and telling ones first
-SUITES := $(wildcard $(addprefix tests/,tidy unit scenarios model simulation integration conformance chaos pipeline))
+SUITES := $(wildcard $(addprefix tests/,tidy unit scenarios model simulation integration conformance chaos ecosystem pipeline))
 # how the tests of a suite run side by side; those marked `alone` judge how quick something is, and run last
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
@@ -29,10 +29,12 @@ ON_ALL_CORES_tests/model := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/integration := $(SIDE_BY_SIDE) --dist loadfile
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
+# the long ones by `make ecosystem` alone
+ON_ALL_CORES_tests/ecosystem := -n 2 --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
-.PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -76,6 +78,9 @@ kafka-clients: $(VENV)/.installed-dev kcat ## unchanged Kafka clients send and r
 
 clients: $(VENV)/.installed-dev java maven client-tools ## unchanged clients in Go, JavaScript, Rust, Java and Python make the tours of their READMEs
 	$(BIN)/python -m pytest tests/clients tests/conformance/test_client_tours.py $(ARGS)
+
+ecosystem: $(VENV)/.installed-dev java maven ## Kafka Connect, Kafka Streams, Flink and transactional producers run unchanged, beside kills
+	$(BIN)/python -m pytest tests/ecosystem $(ARGS)
 
 chaos: $(VENV)/.installed-dev toxiproxy faketime ## workloads under faults, judged by checkers (options: SECONDS=600 SEED= WORKLOAD= NEMESIS= NODES=3)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(WORKLOAD),--workload $(WORKLOAD)) \

@@ -20,11 +20,12 @@ from broker.client.errors import (
     UnsupportedByBrokerError,
 )
 from broker.client.groups import CommittedOffset, GroupDescription, GroupListing
-from broker.client.links import Address, Link, Links
+from broker.client.links import Address, Link, Links, parse_address
 from broker.client.metadata import ClusterMetadata, read_metadata
 from broker.client.partitions import (
     FetchedRecords,
     FoundOffset,
+    Isolation,
     Produced,
     fetch_values,
     list_offsets_values,
@@ -47,8 +48,6 @@ from controller.core.requests import NewPartitions, NewTopic
 from controller.wire.apis import ApiKey
 from controller.wire.codes import INDEFINITE, RETRIABLE, ErrorCode
 from controller.wire.connection import BrokerConnectionLostError, BrokerUnreachableError
-from quorum.config.address import parse_member_address
-from quorum.errors import UsageError, shown
 from quorum.metadata.paths import PartitionKey
 
 #: Pause between two attempts of one call, in seconds.
@@ -86,7 +85,7 @@ class BrokerClient:
         Raises:
             UsageError: an address is malformed.
         """
-        self._bootstrap: list[Address] = [_parse_address(each.strip()) for each in bootstrap.split(",")]
+        self._bootstrap: list[Address] = [parse_address(each.strip()) for each in bootstrap.split(",")]
         self._timeout_ms = timeout_ms
         self._links = Links(client_id)
         self._metadata = ClusterMetadata(None, -1, {}, {})
@@ -282,7 +281,12 @@ class BrokerClient:
         return await self._by_leader(batches, send, Produced)
 
     async def fetch(
-        self, offsets: Mapping[PartitionKey, int], *, max_wait_ms: int = 500, max_bytes: int = 8 * 1024 * 1024
+        self,
+        offsets: Mapping[PartitionKey, int],
+        *,
+        max_wait_ms: int = 500,
+        max_bytes: int = 8 * 1024 * 1024,
+        isolation: Isolation = "read_uncommitted",
     ) -> dict[PartitionKey, FetchedRecords]:
         """Read record batches from the leaders, at least one batch where there is one.
 
@@ -290,10 +294,11 @@ class BrokerClient:
             offsets: {partition: offset to read from}; the first batch may begin before it.
             max_wait_ms: how long a leader may wait for records.
             max_bytes: of each partition and of each leader's answer.
+            isolation: "read_committed" leaves out what is open or aborted.
         """
 
         async def send(link: Link, part: Mapping[PartitionKey, int]) -> dict[PartitionKey, FetchedRecords]:
-            values = fetch_values(part, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
+            values = fetch_values(part, max_wait_ms=max_wait_ms, max_bytes=max_bytes, isolation=isolation)
             timeout_ms = max_wait_ms + self._timeout_ms
             response = await link.request(
                 ApiKey.FETCH, values, timeout_ms=timeout_ms, at_most=_FETCH_VERSION_MAX
@@ -346,12 +351,12 @@ class BrokerClient:
 
     async def list_groups(self) -> list[GroupListing]:
         """Return the consumer groups."""
-        return await self._coordinate("", ApiKey.LIST_GROUPS, {}, groups.read_listings)
+        return await self.coordinate("", ApiKey.LIST_GROUPS, {}, groups.read_listings)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Return a group and its members; a group that does not exist is "Dead"."""
         try:
-            return await self._coordinate(
+            return await self.coordinate(
                 group_id,
                 ApiKey.CONSUMER_GROUP_DESCRIBE,
                 {"group_ids": (group_id,), "include_authorized_operations": False},
@@ -363,7 +368,7 @@ class BrokerClient:
         except UnsupportedByBrokerError:
             pass
         values = {"groups": (group_id,), "include_authorized_operations": False}
-        return await self._coordinate(
+        return await self.coordinate(
             group_id,
             ApiKey.DESCRIBE_GROUPS,
             values,
@@ -373,13 +378,13 @@ class BrokerClient:
     async def committed_offsets(self, group_id: str) -> dict[PartitionKey, CommittedOffset]:
         """Return what a group has committed."""
         values = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
-        return await self._coordinate(
+        return await self.coordinate(
             group_id, ApiKey.OFFSET_FETCH, values, groups.read_fetched, at_least=_FETCH_GROUPS_VERSION_MIN
         )
 
     async def commit_offsets(self, group_id: str, offsets: Mapping[PartitionKey, int]) -> None:
         """Commit offsets in the name of a group without members."""
-        await self._coordinate(
+        await self.coordinate(
             group_id,
             ApiKey.OFFSET_COMMIT,
             groups.commit_values(group_id, offsets),
@@ -393,9 +398,9 @@ class BrokerClient:
             if code := response.results[0].error_code:
                 raise BrokerRequestError(f"group {group_id} was not deleted", code)
 
-        await self._coordinate(group_id, ApiKey.DELETE_GROUPS, {"groups_names": (group_id,)}, read)
+        await self.coordinate(group_id, ApiKey.DELETE_GROUPS, {"groups_names": (group_id,)}, read)
 
-    async def _coordinate(
+    async def coordinate(
         self, group_id: str, api_key: ApiKey, values: Values, read: Callable[[Any], T], *, at_least: int = 0
     ) -> T:
         """Send a request to the coordinator of a group; again while no broker says that it is."""
@@ -486,14 +491,6 @@ class BrokerClient:
             return dict.fromkeys(part, failed(ErrorCode.LEADER_NOT_AVAILABLE))
         except BrokerConnectionLostError:
             return dict.fromkeys(part, failed(ErrorCode.NETWORK_EXCEPTION))
-
-
-def _parse_address(text: str) -> Address:
-    try:
-        address = parse_member_address(text)
-    except ValueError as error:
-        raise UsageError(f"the address {shown(text)} of a broker {error}", "give HOST:PORT,…") from error
-    return address.host, address.port
 
 
 def _again(error_code: int, reads: bool) -> bool:

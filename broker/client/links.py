@@ -21,7 +21,8 @@ from controller.wire.connection import (
     BrokerConnection,
     BrokerUnreachableError,
 )
-from quorum.errors import told_by_os
+from quorum.config.address import parse_member_address
+from quorum.errors import UsageError, shown, told_by_os
 
 #: The version that every broker knows.
 _API_VERSIONS_VERSION: Final = 0
@@ -49,6 +50,8 @@ SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+        ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+        ApiKey.LIST_TRANSACTIONS: (0, 1),
         ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 0),
     }
 )
@@ -157,3 +160,12 @@ class Links:
         for link in self._links.values():
             link.connection.close()
         self._links.clear()
+
+
+def parse_address(text: str) -> Address:
+    """Read HOST:PORT of a client listener; raises UsageError."""
+    try:
+        address = parse_member_address(text)
+    except ValueError as error:
+        raise UsageError(f"the address {shown(text)} of a broker {error}", "give HOST:PORT,…") from error
+    return address.host, address.port

@@ -5,13 +5,19 @@ Source: Kafka's Produce, Fetch and ListOffsets requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
+from broker.log.batches import CONTROL, HEADER, TRANSACTIONAL, BatchHeader, parse_header
 from broker.wire.codec import Values
 from quorum.metadata.paths import PartitionKey
 
 T = TypeVar("T")
+
+#: What a reader sees of transactions, under Kafka's names.
+Isolation = Literal["read_uncommitted", "read_committed"]
+_ISOLATIONS: Final = get_args(Isolation)
 
 
 class Produced(NamedTuple):
@@ -29,8 +35,10 @@ class FetchedRecords(NamedTuple):
     #: Exclusive; -1: unknown.
     high_watermark: int = -1
     log_start_offset: int = -1
-    #: Whole batches; the last one may be cut.
+    #: Whole batches of records; the last one may be cut.
     records: bytes = b""
+    #: Behind the last whole batch that was read, also where it is none of records; -1: none was.
+    next_offset: int = -1
 
 
 class FoundOffset(NamedTuple):
@@ -41,13 +49,16 @@ class FoundOffset(NamedTuple):
     offset: int = -1
 
 
-def fetch_values(offsets: Mapping[PartitionKey, int], *, max_wait_ms: int, max_bytes: int) -> Values:
+def fetch_values(
+    offsets: Mapping[PartitionKey, int], *, max_wait_ms: int, max_bytes: int, isolation: Isolation
+) -> Values:
     """Return the body of a Fetch request of version 4 to 12."""
     return {
         "replica_id": -1,
         "max_wait": max_wait_ms,
         "min_bytes": 1,
         "max_bytes": max_bytes,
+        "isolation_level": _ISOLATIONS.index(isolation),
         "topics": by_topic(
             offsets,
             "topic",
@@ -66,11 +77,48 @@ def read_fetch(response: Any) -> dict[PartitionKey, FetchedRecords]:
     overall = int(getattr(response, "error_code", 0))
     return {
         PartitionKey(topic.topic, each.partition_index): FetchedRecords(
-            overall or int(each.error_code), each.high_watermark, each.log_start_offset, each.records or b""
+            overall or int(each.error_code),
+            each.high_watermark,
+            each.log_start_offset,
+            *_for_users(each.records or b"", each.aborted_transactions or ()),
         )
         for topic in response.responses
         for each in topic.partitions
     }
+
+
+def _for_users(records: bytes, aborted: Iterable[Any]) -> tuple[bytes, int]:
+    """Leave out control batches and those of aborted transactions; returns what is left and what comes next.
+
+    Args:
+        records: as fetched.
+        aborted: rows with `producer_id` and `first_offset`; none where all records were asked for.
+    """
+    begins = deque(sorted((each.first_offset, each.producer_id) for each in aborted))
+    aborting: set[int] = set()
+    left: list[bytes] = []
+    position, next_offset = 0, -1
+    for header in batch_headers(records):
+        begin, position = position, position + header.size
+        next_offset = header.last_offset + 1
+        while begins and begins[0][0] <= header.last_offset:
+            aborting.add(begins.popleft()[1])
+        if header.attributes & CONTROL:
+            # It ends the transaction of its producer, whichever way.
+            aborting.discard(header.producer_id)
+        elif not (header.attributes & TRANSACTIONAL and header.producer_id in aborting):
+            left.append(records[begin:position])
+    return b"".join([*left, records[position:]]), next_offset
+
+
+def batch_headers(records: bytes) -> Iterator[BatchHeader]:
+    """Yield the headers of the whole batches that a fetch returned."""
+    position = 0
+    while position + HEADER.size <= len(records):
+        header = parse_header(records, position)
+        position += header.size
+        if position <= len(records):
+            yield header
 
 
 def list_offsets_values(timestamps: Mapping[PartitionKey, int]) -> Values:

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from broker.client.client import RETRY_PAUSE_S, BrokerClient
 from broker.client.errors import BrokerRequestError
-from broker.log.batches import HEADER, MAGIC, BatchHeader, parse_header
+from broker.client.partitions import batch_headers
+from broker.log.batches import HEADER, MAGIC, BatchHeader
 from controller.wire.codes import INDEFINITE, RETRIABLE, ErrorCode
 from quorum.errors import Fault, QuorateError
 from quorum.metadata.paths import PartitionKey
@@ -94,16 +95,6 @@ def pack_batch(chunk: Chunk, life: ProducerLife, *, base_sequence: int, timestam
     return HEADER.pack(*head._replace(crc=checksum)) + chunk.records
 
 
-def batch_headers(records: bytes) -> Iterator[BatchHeader]:
-    """Yield the headers of the whole batches that a fetch returned."""
-    position = 0
-    while position + HEADER.size <= len(records):
-        header = parse_header(records, position)
-        position += header.size
-        if position <= len(records):
-            yield header
-
-
 async def appended(
     client: BrokerClient, life: ProducerLife, since: Mapping[PartitionKey, int]
 ) -> dict[PartitionKey, int]:
@@ -132,9 +123,10 @@ async def appended(
         for key, fetched in (await client.fetch(left)).items():
             if fetched.error_code not in (*RETRIABLE, ErrorCode.NONE):
                 raise BrokerRequestError(f"reading {key.topic}-{key.partition}", fetched.error_code)
-            for header in batch_headers(fetched.records):
+            if fetched.next_offset >= 0:
                 deadline = loop.time() + PATIENCE_S
-                left[key] = header.last_offset + 1
+                left[key] = fetched.next_offset
+            for header in batch_headers(fetched.records):
                 if (header.producer_id, header.producer_epoch) == life:
                     counts[key] = header.last_sequence + 1
         left = {key: offset for key, offset in left.items() if offset < ends[key]}

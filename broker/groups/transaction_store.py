@@ -31,7 +31,7 @@ class TransactionStore:
         await self._client.sync(paths.TRANSACTIONS)
         found: list[StoredTransaction] = []
         problems: dict[str, str] = {}
-        names = await self._client.get_children(paths.TRANSACTIONS)
+        names = [each for each in await self._client.get_children(paths.TRANSACTIONS) if each != paths.KEPT]
         for start in range(0, len(names), _PAGE):
             page = names[start : start + _PAGE]
             read = await self._client.read_all([f"{paths.TRANSACTIONS}/{name}" for name in page])

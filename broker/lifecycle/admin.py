@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import (
 )
 
 from broker.config.broker import BrokerLimitsSection
-from broker.groups.term import GroupsTerm
+from broker.groups.term import GroupsTerm, clock_ms
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.state import BrokerState
@@ -50,7 +50,8 @@ class BrokerView:
             registration does not count}), under_replicated and offline (lists of [topic, partition]);
             coordinator_id, and coordinator: null unless this broker is the
             coordinator of groups, else coordinator_epoch, groups ({state: number}), members, left_alone
-            (groups with a malformed record), unwritten ({group: why its last write was given up}).
+            (groups with a malformed record), unwritten ({group: why its last write was given up}),
+            transactions_left_alone (ids with a malformed record).
         """
         state, registration = self._state, self._state.registration
         ready, problem = state.readiness()
@@ -121,6 +122,7 @@ def _coordinator(term: GroupsTerm | None) -> Mapping[str, object] | None:
         "members": found.members,
         "left_alone": list(found.left_alone),
         "unwritten": dict(found.unwritten),
+        "transactions_left_alone": list(term.transactions.machine.status(clock_ms()).left_alone),
     }
 
 
@@ -257,6 +259,13 @@ def _group_metrics(term: GroupsTerm | None, bytes_max: int) -> Iterable[Metric]:
         ("groups_bytes_max", "bytes that groups may hold", bytes_max),
     ):
         yield GaugeMetricFamily(f"quorate_{name}", documentation, value=value)
+    ids = term.transactions.machine.status(clock_ms())
+    yield _by("state", dict(sorted(ids.states.items())), "quorate_transactional_ids", "ids by state")
+    yield GaugeMetricFamily(
+        "quorate_transaction_oldest_open_seconds",
+        "how long the oldest transaction is open; 0: none is",
+        value=ids.oldest_open_ms / 1000,
+    )
     for name, documentation, value in (
         ("requests_refused", "requests refused because groups hold all they may", found.refused),
         ("rebalances", "generations of groups that have begun", found.counters.rebalances),

@@ -200,6 +200,7 @@ class Broker:
                 if self._is_protected:
                     await keep_node(client, paths.CONTROLLER_EPOCH)
                     await keep_node(client, paths.LATEST_PRODUCER_ID_BLOCK)
+                    await keep_node(client, paths.TRANSACTIONS)
                 parts = state.parts = state.parts or await open_parts(
                     state.config,
                     self._secrets,

@@ -42,13 +42,13 @@ class EndMarker(NamedTuple):
 
 
 def end_marker_in(header: BatchHeader, parts: Sequence[Buffer]) -> EndMarker | None:
-    """Return what a control batch says; None: it is about something else, or a batch of records.
+    """Return what a control batch says; None: it is about something else.
 
     Args:
-        header: the batch's.
+        header: of a control batch.
         parts: the batch; its record is in the last one.
     """
-    if not header.attributes & CONTROL or header.size != HEADER.size + _RECORD.size:
+    if header.size != HEADER.size + _RECORD.size:
         return None
     found = _RECORD.unpack_from(parts[-1], len(parts[-1]) - _RECORD.size)
     before_key, key_version, kind, before_value, version, coordinator_epoch, headers_count = found

@@ -20,27 +20,25 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
-from broker.log.batches import NO_PRODUCER, PREFIX, BatchHeader, Buffer
+from broker.log.batches import CONTROL, NO_PRODUCER, PREFIX, BatchHeader, Buffer
 from broker.log.cleaning.swapping import CleanedSegment, finish, put_in_place, stage, unstage
 from broker.log.copied import copied_batches
 from broker.log.cutting import CutJob, CutPlan, plan_cut
 from broker.log.disk_threads import finished
-from broker.log.errors import OffsetOutOfRangeError
-from broker.log.files import FilePool, NotCachedError, replace_file
+from broker.log.files import FilePool, replace_file
 from broker.log.flushing import Flusher, FlushJob
 from broker.log.log_start import LogStart
 from broker.log.markers import end_marker_in
 from broker.log.pending import PendingJobs
 from broker.log.produced import CheckedBatch, ProducedBatch, produced_batch, with_times
 from broker.log.producers import ActiveProducer, Producers
-from broker.log.reading import read_segment, segment_of
 from broker.log.recovery import EPOCHS_NAME, recover_log
-from broker.log.results import Appended, Read
+from broker.log.results import Appended
 from broker.log.retention import Retention
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name, remove_all
-from broker.log.time_lookup import TimedBatch, batch_at_or_after, newest_batch
+from broker.log.segments import Segments
 from broker.log.unsaved import Unsaved
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
@@ -50,7 +48,6 @@ from quorum.metadata.topic_settings import TopicSettings
 FLUSH_BYTES: Final = 64 * 1024 * 1024
 #: jobs of one log that may wait for the disk; a writer that is faster waits for it then
 FLUSHES_PENDING_MAX: Final = 2
-T = TypeVar("T")
 
 
 class PartitionLog:
@@ -89,20 +86,19 @@ class PartitionLog:
         self.folder = folder
         self._settings = settings
         self._files = files
-        self._flusher = flusher
         recovered = recover_log(files, folder, now_ms, is_clean=is_clean, on_shortened=on_shortened)
-        self._segments = recovered.segments
         self._epochs = recovered.epochs
         self._producers = recovered.producers
         self._start = LogStart(folder, recovered.log_start_offset)
+        self.segments = Segments(
+            key, recovered.segments, self._start, recovered.producers.aborted, flusher.readers
+        )
         self._pending = PendingJobs(flusher)
         #: what a truncation has still to do on the disk; nothing is appended before
         self._cutting: CutJob | None = None
-        #: rises whenever records go: what was read before may be another log's
-        self._version = 0
         #: the last time that was given, for producers that are found again in the log
         self._now_ms = now_ms
-        self._unsaved = Unsaved(folder, unsynced, self._segments)
+        self._unsaved = Unsaved(folder, unsynced, recovered.segments)
         if recovered.unsaved:
             replace_file(f"{folder}/{EPOCHS_NAME}", self._epochs.to_bytes())
             for segment in recovered.unsaved:
@@ -112,27 +108,27 @@ class PartitionLog:
     @property
     def _active(self) -> Segment:
         """The newest segment, which is written to."""
-        return self._segments[-1]
+        return self.segments.listed[-1]
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
-        return max(self._start.offset, self._segments[0].base_offset)
+        return max(self._start.offset, self.segments.listed[0].base_offset)
 
     @property
     def durable_start_offset(self) -> int:
         """The log start offset after a crash, at least."""
-        return max(self._start.durable_offset, self._segments[0].base_offset)
+        return max(self._start.durable_offset, self.segments.listed[0].base_offset)
 
     @property
     def log_end_offset(self) -> int:
         """The offset of the next record."""
-        return self._segments[-1].next_offset
+        return self.segments.listed[-1].next_offset
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all batches."""
-        return sum(segment.size for segment in self._segments)
+        return sum(segment.size for segment in self.segments.listed)
 
     @property
     def latest_epoch(self) -> int:
@@ -167,7 +163,8 @@ class PartitionLog:
         self._look_at_disk()
         header = batch.header
         if header.producer_id != NO_PRODUCER:
-            known = self._producers.check(header, end_marker_in(header, (batch.content,)))
+            marker = end_marker_in(header, (batch.content,)) if header.attributes & CONTROL else None
+            known = self._producers.check(header, marker)
             if known is not None:
                 return Appended(known.base_offset, known.last_offset, True, known.append_time_ms)
         batch = with_times(batch, self._settings, now_ms)
@@ -186,7 +183,7 @@ class PartitionLog:
             now_ms: the time, for the expiry of producers.
         """
         self._look_at_disk()
-        is_empty = not self._active.size and len(self._segments) == 1
+        is_empty = not self._active.size and len(self.segments.listed) == 1
         headers, buffers = copied_batches(records, self.log_end_offset, self.key, is_empty=is_empty)
         self._store(headers, buffers, now_ms)
         return Appended(headers[0].base_offset, headers[-1].last_offset, False)
@@ -258,7 +255,7 @@ class PartitionLog:
             segment.note(header)
             self._epochs.assign(header.partition_leader_epoch, max(header.base_offset, segment.base_offset))
             if header.producer_id != NO_PRODUCER:
-                marker = end_marker_in(header, buffers[number])
+                marker = end_marker_in(header, buffers[number]) if header.attributes & CONTROL else None
                 aborted = self._producers.record(header, now_ms, marker)
                 if aborted is not None:
                     self._producers.aborted.note(segment.base_offset, aborted)
@@ -269,7 +266,7 @@ class PartitionLog:
         closed.note_time()
         job = self._unsaved.job(closed, self._epochs, self._producers)
         self._pending.add(job.steps, partial(self._is_closed, closed), closed)
-        self._segments.append(Segment.create(self._files, self.folder, base_offset))
+        self.segments.listed.append(Segment.create(self._files, self.folder, base_offset))
         self._unsaved.flushed_bytes = 0
         self._unsaved.flushed_offset = base_offset
 
@@ -300,82 +297,9 @@ class PartitionLog:
         """Wait, in the event loop, until what was begun is durable; raises LogStorageError."""
         await self._pending.settled()
 
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        below: int,
-        at_least_one: bool,
-        wait: bool = True,
-        with_aborted: bool = False,
-    ) -> Read:
-        """Read whole batches; with `wait`, which waits for the disk, any thread may do so.
-
-        Args:
-            offset: of the first record that is wanted.
-            max_bytes: what the reader has room for.
-            below: only batches that end below this offset: the high watermark for a consumer.
-            at_least_one: the first batch also where it is larger than `max_bytes`.
-            wait: see above.
-            with_aborted: and the aborted transactions that reach into them.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} of {self.key.topic}-{self.key.partition}: "
-                f"the log has {self.log_start_offset} to {self.log_end_offset}"
-            )
-        if offset >= min(below, self.log_end_offset):
-            return Read(b"", offset, () if with_aborted else None)
-        segment = segment_of(self._segments, offset)
-        found = read_segment(segment, offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
-        if not with_aborted:
-            return found
-        lists = self._producers.aborted
-        return found._replace(
-            aborted=lists.between(segment.base_offset, offset, found.next_offset, wait=wait)
-        )
-
-    async def read_patiently(
-        self, offset: int, max_bytes: int, *, below: int, at_least_one: bool, with_aborted: bool = False
-    ) -> Read:
-        """Read as read(), in a thread where the disk must be read."""
-        read = partial(
-            self.read,
-            offset,
-            max_bytes,
-            below=below,
-            at_least_one=at_least_one,
-            with_aborted=with_aborted,
-        )
-        try:
-            return read(wait=False)
-        except NotCachedError:
-            found = await self.in_thread(read)
-        if found.records:
-            segment_of(self._segments, offset).warm()
-        return found
-
-    async def in_thread(self, read: Callable[[], T]) -> T:
-        """Read in a thread; again where records went meanwhile: others may have come to their place."""
-        while True:
-            version = self._version
-            found = self._flusher.readers.run(read)
-            await finished(found)
-            if version == self._version:
-                return found.result()
-
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest known epoch that is at most `leader_epoch`, and its end; (-1, -1): unknown."""
         return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
-
-    def batch_for_time(self, timestamp_ms: int, from_offset: int) -> TimedBatch | int | None:
-        """Return the first batch that may have a record at or after a time; see batch_at_or_after()."""
-        return batch_at_or_after(self._segments, timestamp_ms, from_offset)
-
-    def newest_batch(self) -> TimedBatch | None:
-        """Return the first batch with the largest timestamp; None: no record has one."""
-        return newest_batch(self._segments, self.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records and go on at an offset: what the leader has left begins there.
@@ -383,7 +307,7 @@ class PartitionLog:
         On return it is so in memory; it is durable once what was begun is (`settled`).
         """
         self.settle_flushes()
-        self._cut(CutPlan(self._version, self.log_end_offset, 0, None, offset))
+        self._cut(CutPlan(self.segments.version, self.log_end_offset, 0, None, offset))
 
     async def truncate_patiently(self, offset: int, is_wanted: Callable[[], bool]) -> bool:
         """Cut every batch that ends at this offset or after it; one that spans it goes as a whole.
@@ -393,11 +317,11 @@ class PartitionLog:
         wanted no longer.
         """
         await self.settled()
-        segments, version, start = list(self._segments), self._version, self.log_start_offset
-        found = self._flusher.readers.run(partial(plan_cut, segments, version, offset, start))
+        segments, version, start = list(self.segments.listed), self.segments.version, self.log_start_offset
+        found = self.segments.readers.run(partial(plan_cut, segments, version, offset, start))
         await finished(found)
         known = (version, segments[-1].next_offset)
-        if known != (self._version, self.log_end_offset) or self._pending or not is_wanted():
+        if known != (self.segments.version, self.log_end_offset) or self._pending or not is_wanted():
             return False
         self._cut(found.result())
         return True
@@ -405,13 +329,8 @@ class PartitionLog:
     def _cut(self, plan: CutPlan) -> None:
         if plan.end_offset >= self.log_end_offset and plan.kept:
             return
-        self._version += 1
-        removed = self._segments[plan.kept :]
-        # Another list: a thread may look for a segment in the old one.
-        if plan.cut is not None:
-            self._segments = self._segments[: plan.kept]
-        else:
-            self._segments = [Segment(self._files, self.folder, plan.end_offset)]
+        kept, removed = self.segments.listed[: plan.kept], self.segments.listed[plan.kept :]
+        self.segments.become(kept or [Segment(self._files, self.folder, plan.end_offset)])
         for segment in removed:
             segment.close()
         if plan.cut is not None:
@@ -421,21 +340,25 @@ class PartitionLog:
         else:
             self._start.clear()
             self._epochs.clear()
-            self._producers = Producers(self.folder)
+            self._take_producers(Producers(self.folder))
             recovers = False
         self._unsaved.flushed_bytes = self._unsaved.flushed_offset = 0
         self._unsaved.is_anything = True
         epochs = self._epochs.to_bytes()
         self._cutting = CutJob(
-            self.folder, plan, removed, self._segments, epochs, self._now_ms if recovers else None
+            self.folder, plan, removed, self.segments.listed, epochs, self._now_ms if recovers else None
         )
         self._pending.add(self._cutting.steps, self._cut_is_durable)
 
     def _cut_is_durable(self) -> None:
         assert self._cutting is not None
         if self._cutting.producers is not None:
-            self._producers = self._cutting.producers
+            self._take_producers(self._cutting.producers)
         self._cutting = None
+
+    def _take_producers(self, producers: Producers) -> None:
+        self._producers = producers
+        self.segments.aborted = producers.aborted
 
     def advance_start(self, offset: int) -> None:
         """Hide the records below an offset, which the log has; durable once what was begun is (`settled`).
@@ -467,7 +390,7 @@ class PartitionLog:
         limits = Retention(self._settings, high_watermark, self.log_start_offset, now_ms, by_age=by_age)
         if not self._pending and limits.closes(self._active):
             self._roll(self.log_end_offset)
-        expired = limits.expired(self._segments)
+        expired = limits.expired(self.segments.listed)
         while expired and self._pending.closes(expired[-1]):
             expired.pop()
         if expired:
@@ -477,8 +400,8 @@ class PartitionLog:
 
     def cleanable(self) -> tuple[int, list[Segment], list[tuple[int, int]]]:
         """Return the log's version, its closed segments on the disk, and which batches stay for producers."""
-        closed = [each for each in self._segments[:-1] if not self._pending.closes(each)]
-        return self._version, closed, self._producers.last_offsets()
+        closed = [each for each in self.segments.listed[:-1] if not self._pending.closes(each)]
+        return self.segments.version, closed, self._producers.last_offsets()
 
     async def swap_in(self, version: int, cleaned: CleanedSegment) -> int | None:
         """Put a compacted segment in the place of those that it was made of.
@@ -491,32 +414,29 @@ class PartitionLog:
             The log's version; None: the log has changed, and stays as it is.
         """
         await self.settled()
-        if version != self._version:
+        if version != self.segments.version:
             return None
         stem = f"{self.folder}/{file_name(cleaned.base_offset)}"
         self._pending.add(partial(stage, stem), partial(self._put_in_place, version, cleaned, stem))
         await self.settled()
-        return version + 1 if self._version == version + 1 else None
+        return version + 1 if self.segments.version == version + 1 else None
 
     def _put_in_place(self, version: int, cleaned: CleanedSegment, stem: str) -> None:
-        if version != self._version:
+        if version != self.segments.version:
             self._pending.add(partial(unstage, stem))
             return
-        self._version += 1
-        replaced = [each for each in self._segments if each.base_offset in cleaned.replaced]
-        first = self._segments.index(replaced[0])
+        listed = self.segments.listed
+        replaced = [each for each in listed if each.base_offset in cleaned.replaced]
+        first = listed.index(replaced[0])
         for each in replaced:
             each.retire()
         segment = put_in_place(self._files, self.folder, cleaned)
-        # Another list: a thread may look for a segment in the old one.
-        self._segments = [*self._segments[:first], segment, *self._segments[first + len(replaced) :]]
+        self.segments.become([*listed[:first], segment, *listed[first + len(replaced) :]])
         self._pending.add(partial(finish, segment, replaced[1:]), is_slow=True)
 
     def _remove_oldest(self, expired: Sequence[Segment]) -> None:
         """Let segments go; their files go in a thread, the oldest first: a crash leaves no gap."""
-        self._version += 1
-        # Another list: a thread may look for a segment in the old one.
-        self._segments = self._segments[len(expired) :]
+        self.segments.become(self.segments.listed[len(expired) :])
         for segment in expired:
             segment.close()
             self._producers.aborted.remove(segment.base_offset)
@@ -534,5 +454,5 @@ class PartitionLog:
         """Let go of the files as they are: the disk has failed, or nothing is left to be done."""
         self._pending.forget()
         self._unsaved.is_anything = False
-        for segment in self._segments:
+        for segment in self.segments.listed:
             segment.close()

@@ -166,29 +166,25 @@ class Producers:
             known = _check_sequence(header, producer)
             if known is not None:
                 return known
-        if marker is None:
-            self._check_transaction(header, producer)
-        return None
-
-    def _check_transaction(self, header: BatchHeader, producer: _Producer | None) -> None:
         is_open = producer is not None and producer.transaction_offset != _NO_OFFSET
-        if not header.attributes & TRANSACTIONAL:
-            if is_open:
-                raise AppendError(
-                    ErrorCode.INVALID_TXN_STATE,
-                    f"producer {header.producer_id}: a batch outside of its open transaction",
-                )
-        elif not is_open and len(self._open) >= TRANSACTIONS_MAX:
+        is_transactional = header.attributes & TRANSACTIONAL
+        if is_open and not is_transactional:
+            raise AppendError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id}: a batch outside of its open transaction",
+            )
+        if is_transactional and not is_open and marker is None and len(self._open) >= TRANSACTIONS_MAX:
             # Every client takes this code for one that passes.
             raise AppendError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{TRANSACTIONS_MAX} transactions are open in this partition: try again when one has ended",
             )
+        return None
 
     def record(
         self, header: BatchHeader, now_ms: int, marker: EndMarker | None = None
     ) -> AbortedTransaction | None:
-        """Remember a batch that was appended, if a producer with an id sent it.
+        """Remember a batch of a producer that was appended.
 
         Args:
             header: the batch's.
@@ -198,9 +194,8 @@ class Producers:
         Returns:
             The transaction that it has aborted.
         """
-        if header.producer_id == NO_PRODUCER:
-            return None
-        if header.attributes & CONTROL:
+        attributes = header.attributes
+        if attributes & CONTROL:
             return None if marker is None else self._record_marker(header, now_ms, marker)
         producer = self._producer(header.producer_id, header.producer_epoch)
         producer.last_append_ms = now_ms
@@ -215,7 +210,7 @@ class Producers:
         )
         if len(producer.batches) > BATCHES_MAX:
             del producer.batches[0]
-        if header.attributes & TRANSACTIONAL and producer.transaction_offset == _NO_OFFSET:
+        if attributes & TRANSACTIONAL and producer.transaction_offset == _NO_OFFSET:
             self._begin(header.producer_id, producer, header.base_offset)
         return None
 
@@ -400,7 +395,7 @@ def _check_sequence(header: BatchHeader, producer: _Producer) -> KnownBatch | No
         for known in producer.batches:
             if known.base_sequence == header.base_sequence and known.last_sequence == header.last_sequence:
                 return known
-        last = producer.last_sequence
+        last = producer.batches[-1].last_sequence if producer.batches else _NO_SEQUENCE
         expected = 0 if last == _SEQUENCE_MAX else last + 1
     if header.base_sequence != expected:
         raise AppendError(

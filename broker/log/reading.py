@@ -26,7 +26,7 @@ def segment_of(segments: Sequence[Segment], offset: int) -> Segment:
 def read_segment(
     segment: Segment, offset: int, max_bytes: int, below: int, *, at_least_one: bool, wait: bool
 ) -> Read:
-    """Read whole batches from the one that holds `offset` on; see PartitionLog.read.
+    """Read whole batches from the one that holds `offset` on; see Segments.read.
 
     What is whole in front of damage is read first; the read that begins at the damage meets it.
     """

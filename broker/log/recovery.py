@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from broker.log import aborted
 from broker.log.aborted import ABORTED_SUFFIX
-from broker.log.batches import CONTROL, HEADER, BatchHeader, crc_matches, parse_header, plausible
+from broker.log.batches import CONTROL, HEADER, NO_PRODUCER, BatchHeader, crc_matches, parse_header, plausible
 from broker.log.cleaning.swapping import finish_swaps
 from broker.log.epochs import LeaderEpochs
 from broker.log.errors import DamagedSegmentError
@@ -309,6 +309,8 @@ def _replay(segment: Segment, position: int, producers: Producers, end_offset: i
     for place, header in segment.walk(position):
         if header.base_offset >= end_offset:
             return
+        if header.producer_id == NO_PRODUCER:
+            continue
         marker: EndMarker | None = None
         if header.attributes & CONTROL:
             marker = end_marker_in(header, [segment.read(place, header.size)])

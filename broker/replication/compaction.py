@@ -120,7 +120,7 @@ class Compaction:
         replica.log.delete_expired(high_watermark=replica.high_watermark, now_ms=wall_ms())
         await replica.log.settled()
         version, closed, remembered = replica.log.cleanable()
-        rows = await replica.log.in_thread(partial(_rows, closed))
+        rows = await replica.log.segments.in_thread(partial(_rows, closed))
         settings, now_ms = self._registry.settings_of(key.topic), wall_ms()
         dirty = dirtiness(rows, offsets.get(key, 0), replica.high_watermark, settings, now_ms)
         rows = [each for each in rows if each.next_offset <= dirty.end_offset]

@@ -326,7 +326,7 @@ class Fetching:
             return _found(replica, Read(b"", position.offset, () if with_aborted else None))
         max_bytes = min(position.max_bytes, room.bytes_left)
         try:
-            read = log.read(
+            read = log.segments.read(
                 position.offset,
                 max_bytes,
                 below=below,
@@ -338,7 +338,7 @@ class Fetching:
             raise _ColdError(
                 replica,
                 partial(
-                    log.read_patiently,
+                    log.segments.read_patiently,
                     position.offset,
                     max_bytes,
                     below=below,

@@ -95,13 +95,13 @@ async def _first_at_or_after(log: PartitionLog, timestamp_ms: int) -> Walked | N
             if found.timestamp >= timestamp_ms:
                 return found
             place = place.header.last_offset + 1
-        place = await log.in_thread(partial(log.batch_for_time, timestamp_ms, place))
+        place = await log.segments.in_thread(partial(log.segments.batch_for_time, timestamp_ms, place))
     return None
 
 
 async def _newest(log: PartitionLog) -> Walked | None:
     """Return the first record with the largest timestamp; None: none has one."""
-    batch = await log.in_thread(log.newest_batch)
+    batch = await log.segments.in_thread(log.segments.newest_batch)
     return None if batch is None else await _open(batch, None)
 
 

@@ -35,6 +35,8 @@ COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"
 TRANSACTIONS: Final = "/transactions"
+#: A child that keeps a node which only its owners may change; the path of no group and no transactional id.
+KEPT: Final = "%kept"
 
 #: Persistent parents, each after its own parent, that must exist before the records under them.
 BASE_PATHS: Final = (

@@ -70,7 +70,7 @@ async def protect_znodes(client: Client, trust: Trust, *, wanted: bool) -> bool:
 async def keep_node(client: Client, path: str) -> None:
     """Let nobody delete a persistent node below the root who may not change it."""
     try:
-        await client.create(f"{path}/kept")
+        await client.create(f"{path}/{paths.KEPT}")
     except (NodeExistsError, NoNodeError):
         return
 

@@ -6,11 +6,11 @@ loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory a
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
 million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `controller` what its two
 channels cost, and a broker that is drained, beside Kafka; `lone` what a record costs beside idle
-partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `idle` what
-sessions, connections and partitions cost that ask for nothing; `turns` how long large pieces of work hold a
-node's loop; `scale` how the controller's costs grow with the partitions, without sockets; `pipeline` what
-Spark reads and checks in a second, beside its own Kafka connector. Tables go to the standard output and to
-bench-results/. Nothing here asserts a time.
+partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `transactions` what
+transactions cost, and what Kafka Streams makes of them; `idle` what sessions, connections and partitions cost
+that ask for nothing; `turns` how long large pieces of work hold a node's loop; `scale` how the controller's
+costs grow with the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside
+its own Kafka connector. Tables go to the standard output and to bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tests.bench import (
     scale,
     snapshots,
     speed,
+    transactions,
     turns,
 )
 from tests.bench.machine import machine
@@ -187,6 +188,12 @@ def run_deaths(options: argparse.Namespace, folder: Path) -> Report:
     return deaths.run(folder, [] if options.alone else ["kafka"], sizes), ""
 
 
+def run_transactions(options: argparse.Namespace, folder: Path) -> Report:
+    """Transactions one after the other, and a word count of Kafka Streams, beside Kafka."""
+    sizes = transactions.Sizes(lines=options.lines, rounds=options.rounds)
+    return transactions.run(folder, [] if options.alone else ["kafka"], sizes), ""
+
+
 def run_scale(options: argparse.Namespace, _folder: Path) -> Report:
     """How the controller's costs grow with the partitions, without sockets."""
     partitions = (*scale.FULL.partitions, scale.MILLION) if options.million else scale.FULL.partitions
@@ -273,6 +280,11 @@ def build_parser() -> argparse.ArgumentParser:
     found.add_argument("--partitions", type=at_least_one, default=deaths.FULL.partitions, help=words)
     add("idle", run_idle, 0)
     add("turns", run_turns, 0)
+
+    found = add("transactions", run_transactions, 3)
+    found.add_argument("--alone", action="store_true", help="without Kafka")
+    words = "lines whose words Kafka Streams counts (default: %(default)s)"
+    found.add_argument("--lines", type=at_least_one, default=transactions.FULL.lines, help=words)
 
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"
     add("scale", run_scale, 3).add_argument("--million", action="store_true", help=words)

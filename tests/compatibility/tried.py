@@ -89,6 +89,22 @@ _CLIENTS: Final = (
         "tests/pipeline/test_topics_connector.py",
     ),
     Tried(
+        *("Kafka Connect, distributed, with exactly-once sources", "3.9.1", "2026-11-27"),
+        *("Its file connectors, with a worker and a broker killed.", "tests/ecosystem/test_connect.py"),
+    ),
+    Tried(
+        *("Kafka Streams, exactly_once_v2", "3.9.1", "2026-11-27"),
+        *("Counts words and joins, with an instance and a broker killed.", "tests/ecosystem/test_streams.py"),
+    ),
+    Tried(
+        *("Flink with its Kafka connector", "1.20.1, 3.4.0-1.20", "2026-11-27"),
+        *("Copies exactly once, with a task manager and a broker killed.", "tests/ecosystem/test_flink.py"),
+    ),
+    Tried(
+        *("Transactional producers of confluent-kafka and kafka-python", "2.16.1, 3.0.12", "2026-11-27"),
+        *("Consume, produce and commit offsets.", "tests/ecosystem/test_transactional_producers.py"),
+    ),
+    Tried(
         *("kazoo", "2.11.0", "2026-11-26", "Its recipes, with leaders killed."),
         "tests/conformance/test_kazoo_recipes.py",
     ),

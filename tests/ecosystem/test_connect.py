@@ -54,6 +54,7 @@ def tasks_run(worker: ConnectWorker, *names: str) -> bool:
     return True
 
 
+@pytest.mark.timeout(600)
 def test_file_connectors_survive_a_killed_worker_and_broker(brokers: BrokerCluster, tmp_path: Path) -> None:
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     first, second = (

@@ -36,6 +36,8 @@ def produce(bootstrap: str, first: int) -> None:
     assert producer.flush(DEADLINE_S) == 0
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_flink_job_copies_each_record_once_beside_kills(brokers: BrokerCluster, tmp_path: Path) -> None:
     copied = CommittedTopic(brokers.bootstrap, "out", PARTITIONS)
     arguments = (brokers.bootstrap, str(tmp_path / "checkpoints"), "copies")

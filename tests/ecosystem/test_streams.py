@@ -38,8 +38,8 @@ def brokers() -> Iterator[BrokerCluster]:
 
 def application(brokers: BrokerCluster, folder: Path, name: str) -> JavaProgram:
     folder = folder / name
-    state = str(folder / "state")
-    return java_program("streams", "StreamsCounts.java", folder, brokers.bootstrap, state, "exactly_once_v2")
+    arguments = (brokers.bootstrap, str(folder / "state"), "exactly_once_v2", "counts")
+    return java_program("streams", "StreamsCounts.java", folder, *arguments)
 
 
 def produce(bootstrap: str, lines: list[str], side: str) -> None:
@@ -61,6 +61,7 @@ def increments(records: list[Record]) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.timeout(600)
 def test_streams_counts_each_word_exactly_once_beside_kills(brokers: BrokerCluster, tmp_path: Path) -> None:
     chance = random.Random(4)
     lines = [" ".join(chance.choices(VOCABULARY, k=5)) for _ in range(2 * LINES)]

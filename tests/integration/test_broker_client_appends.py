@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.client import BrokerClient, BrokerRequestError
+from broker.client.partitions import batch_headers
 from broker.client.producing import (
     Appending,
     Chunk,
     ProducerFencedError,
     ProducerLife,
     appended,
-    batch_headers,
 )
 from broker.local import EmbeddedBrokers, brokers
 from controller.core.requests import NewTopic

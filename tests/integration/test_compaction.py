@@ -82,7 +82,7 @@ def values_of(log: PartitionLog) -> tuple[Values, int]:
     values: Values = {}
     count, offset = 0, log.log_start_offset
     while offset < log.log_end_offset:
-        records = log.read(offset, 1 << 20, below=1 << 40, at_least_one=True).records
+        records = log.segments.read(offset, 1 << 20, below=1 << 40, at_least_one=True).records
         position = 0
         for header in checked_batches(memoryview(records)):
             assert header.base_offset == offset

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from quorum.cli.main import main
 from quorum.metadata import paths
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.group_members import create_topic
@@ -147,6 +148,35 @@ def test_offsets_come_with_the_commit(cluster: BrokerCluster) -> None:
             assert consumer.committed([key], WAIT_S)[0].offset == 3
     consumer.close()
     assert read(cluster, "outputs", 3) == [b"0", b"1", b"2"]
+
+
+def command(cluster: BrokerCluster, output: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    output.readouterr()
+    assert main(["transactions", words[0], "--bootstrap", cluster.bootstrap, *words[1:]]) == code
+    captured = output.readouterr()
+    return captured.err if code else captured.out
+
+
+def test_an_open_transaction_is_listed_and_aborted(
+    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(cluster, "hangs")
+    producer = producer_of(cluster, "hangs")
+    producer.init_transactions(WAIT_S)
+    send(producer, "hangs", b"no")
+    rows = {each["transactional_id"]: each for each in json.loads(command(cluster, capsys, "list", "--json"))}
+    assert rows["hangs"]["state"] == "Ongoing"
+    (row,) = json.loads(command(cluster, capsys, "describe", "hangs", "--json"))
+    assert (row["partitions"], row["timeout_ms"], row["epoch"]) == ("hangs-0", 60_000, 0)
+    assert row["started"]
+    who = "--producer-id", str(row["producer"]), "--producer-epoch"
+    assert "has epoch 0, not 7" in command(cluster, capsys, "abort", *who, "7", code=2)
+    assert command(cluster, capsys, "abort", *who, "0") == "hangs: aborted\n"
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(WAIT_S)
+    aborted = "the transaction is aborted"
+    eventually(lambda: state_of(cluster, "hangs") == "CompleteAbort", WAIT_S, aborted)
+    assert "no open transaction" in command(cluster, capsys, "abort", "hangs", code=2)
 
 
 def test_a_dead_coordinator_changes_nothing(cluster: BrokerCluster) -> None:

@@ -206,20 +206,20 @@ class LogMachine(RuleBasedStateMachine):
     def check_reads(self, left: list[Stored]) -> None:
         offset, parts = self.start, []
         while offset < self.end:
-            found = self.log.read(offset, 7000, below=EVERYTHING, at_least_one=True)
+            found = self.log.segments.read(offset, 7000, below=EVERYTHING, at_least_one=True)
             assert found.next_offset > offset
             offset = found.next_offset
             parts.append(found.records)
         assert b"".join(parts) == b"".join(each.content for each in left)
         for each in left[:: max(len(left) // 5, 1)]:
-            records = self.log.read(each.last_offset, 1, below=self.end, at_least_one=True).records
+            records = self.log.segments.read(each.last_offset, 1, below=self.end, at_least_one=True).records
             assert records == each.content
-            below = self.log.read(self.start, EVERYTHING, below=each.last_offset, at_least_one=True)
+            below = self.log.segments.read(self.start, EVERYTHING, below=each.last_offset, at_least_one=True)
             assert [header.last_offset for header in headers(below.records)] == [
                 other.last_offset for other in left if other.last_offset < each.last_offset
             ][: len(headers(below.records))]
         with pytest.raises(OffsetOutOfRangeError):
-            self.log.read(self.end + 1, 100, below=EVERYTHING, at_least_one=True)
+            self.log.segments.read(self.end + 1, 100, below=EVERYTHING, at_least_one=True)
 
     def check_epochs(self, left: list[Stored]) -> None:
         known = sorted({each.leader_epoch for each in left})

@@ -33,8 +33,10 @@ LOOK_MS: Final = 1_000
 #: How often idle ids are looked at for their age, and how many at once.
 SWEEP_MS: Final = 10_000
 _SWEPT_MAX: Final = 500
-#: Requests of one id that wait for its write.
+#: Requests of one id that wait for its write, or for its markers.
 _WAITING_MAX: Final = 16
+#: How long requests wait for markers; then they are answered that their producers shall ask again.
+MARKERS_WAITED_MS: Final = 1_000
 _PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -70,6 +72,8 @@ class TransactionsMachine:
         #: Ids with an open transaction, and those with none, the longest idle first.
         self._open: dict[str, TransactionSlot] = {}
         self._idle: dict[str, TransactionSlot] = {}
+        #: Those with requests that wait for markers.
+        self._awaited: dict[str, TransactionSlot] = {}
         #: {group: {partition: how many open transactions have offsets of it}}
         self._unstable: dict[str, Counter[PartitionKey]] = {}
         self._numbers = itertools.count()
@@ -153,9 +157,19 @@ class TransactionsMachine:
                     continue
                 self._trace(f"transactional id {slot.name!r}: its transaction is open for too long")
                 self._fly(slot, Flight(fence(record, self._wall_ms(now_ms))))
+            self._give_up_waiting(now_ms)
         if now_ms - self._swept_ms >= SWEEP_MS and clock.is_believed:
             self._swept_ms = now_ms
             self._sweep(now_ms)
+
+    def _give_up_waiting(self, now_ms: int) -> None:
+        """Answer what has waited too long for markers; a broker that must write one may be away."""
+        for name, slot in list(self._awaited.items()):
+            if slot.flight is None and now_ms - slot.awaited_ms >= MARKERS_WAITED_MS:
+                del self._awaited[name]
+                answers = (Answer(each, ErrorCode.CONCURRENT_TRANSACTIONS) for each, _ in slot.waiting)
+                self._effects.extend(answers)
+                slot.waiting.clear()
 
     def _sweep(self, now_ms: int) -> None:
         """Remove ids that nobody has used for long."""
@@ -202,7 +216,11 @@ class TransactionsMachine:
     ) -> None:
         decided = decide(slot.stored, request, self._options, self._wall_ms(now_ms))
         if not isinstance(decided, Change):
-            self._effects.append(Answer(number, decided))
+            waits = decided is ErrorCode.CONCURRENT_TRANSACTIONS and len(slot.waiting) < _WAITING_MAX
+            if waits and not isinstance(request, inputs.VerifyPartitions):
+                self._await_markers(slot, number, request, now_ms)
+            else:
+                self._effects.append(Answer(number, decided))
             return
         flight = Flight(decided, number)
         growth = size_bytes(slot.after(flight)) - slot.counted_bytes
@@ -214,6 +232,15 @@ class TransactionsMachine:
         if decided.event is Event.COMMIT:
             flight.groups = sorted(slot.stored.offsets)
         self._fly(slot, flight)
+
+    def _await_markers(
+        self, slot: TransactionSlot, number: int, request: inputs.TransactionRequest, now_ms: int
+    ) -> None:
+        """Let a request wait until the transaction before it is complete: a client would ask after a pause."""
+        if slot.name not in self._awaited:
+            self._awaited[slot.name] = slot
+            slot.awaited_ms = now_ms
+        slot.waiting.append((number, request))
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -329,6 +356,7 @@ class TransactionsMachine:
 
     def _end_flight(self, slot: TransactionSlot, now_ms: int) -> None:
         slot.flight = None
+        self._awaited.pop(slot.name, None)
         self._settle(slot, now_ms)
         waiting, slot.waiting = slot.waiting, []
         for number, request in waiting:

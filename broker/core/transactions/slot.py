@@ -55,14 +55,14 @@ class TransactionSlot:
         """Hold a mirror."""
         self.stored = stored
         self.flight: Flight | None = None
-        #: Requests that wait for the write.
+        #: Requests that wait for the write, or for the markers.
         self.waiting: list[tuple[int, inputs.TransactionRequest]] = []
+        #: Since when requests wait for the markers; monotonic.
+        self.awaited_ms = 0
         #: When its open transaction began; monotonic.
         self.opened_ms = 0
         #: What it counts of the room.
         self.counted_bytes = 0
-        #: The markers under way.
-        self.markers: int | None = None
 
     @property
     def name(self) -> str:

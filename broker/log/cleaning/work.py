@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.log.batches import HEADER, LENGTH_OVERHEAD, BatchHeader, parse_header, plausible
+from broker.log.batches import (
+    CONTROL,
+    HEADER,
+    LENGTH_OVERHEAD,
+    TRANSACTIONAL,
+    BatchHeader,
+    parse_header,
+    plausible,
+)
 from broker.log.cleaning.aborted import AbortedTransactions
 from broker.log.cleaning.dirtiness import ClosedSegment, grouped
 from broker.log.cleaning.keys import LastOffsets
@@ -57,7 +65,12 @@ def clean(job: Job, spend: Callable[[int], None]) -> Iterator[CleanedSegment | i
     aborted = AbortedTransactions(job.aborted)
     known = LastOffsets(job.first_dirty, job.keys_max, aborted)
     dirty = [each for each in segments if each.next_offset > job.first_dirty]
+    stop_offset = segments[-1].next_offset
     for header, content in _batches(job.folder, dirty, spend):
+        if header.attributes & (TRANSACTIONAL | CONTROL):
+            # Lists of aborted transactions would have to come along.
+            stop_offset = header.base_offset
+            break
         if header.last_offset >= job.first_dirty and not known.take(header, content):
             break
     remembered = frozenset((producer_id, offset) for producer_id, offset in job.remembered)
@@ -65,10 +78,13 @@ def clean(job: Job, spend: Callable[[int], None]) -> Iterator[CleanedSegment | i
         *(known.offsets, known.end_offset, job.now_ms, job.delete_retention_ms),
         *(remembered, aborted, job.start_offset, job.oldest_ms),
     )
-    judged = [each for each in segments if each.base_offset < known.end_offset]
+    end_offset = min(known.end_offset, stop_offset)
+    judged = [each for each in segments if each.base_offset < end_offset and each.next_offset <= stop_offset]
+    if judged:
+        end_offset = min(end_offset, judged[-1].next_offset)
     for group in grouped(judged, job.segment_bytes):
         yield _write(job.folder, group, rules, spend)
-    yield known.end_offset
+    yield end_offset if judged else job.first_dirty
 
 
 def _batches(folder: str, segments: Sequence[ClosedSegment], spend: Callable[[int], None]) -> Iterator[Batch]:

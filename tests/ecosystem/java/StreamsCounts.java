@@ -1,7 +1,7 @@
 // A Kafka Streams application: counts words, and joins two topics within a window. Arguments: the brokers, a
-// folder for its state, the processing guarantee. It reads `words`, `left` and `right` and writes `counts`
-// (word, count as text) and `joined` (key, "left+right"). It writes one line of JSON when it runs, and again
-// when it has restored its state; it ends with standard input.
+// folder for its state, the processing guarantee, the topic of the counts, which is also the application's id.
+// It reads `words`, `left` and `right` and writes counts (word, count as text) and `joined` (key,
+// "left+right"). It writes a line of JSON for each state it comes to, and ends with standard input.
 
 import java.time.Duration;
 import java.util.Arrays;
@@ -22,7 +22,7 @@ import org.apache.kafka.streams.kstream.Materialized;
 public class StreamsCounts {
     public static void main(String[] arguments) throws Exception {
         Properties settings = new Properties();
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "counts");
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[2]);
@@ -43,7 +43,7 @@ public class StreamsCounts {
             .count(Materialized.as("counted"))
             .toStream()
             .mapValues(count -> Long.toString(count))
-            .to("counts");
+            .to(arguments[3]);
         KStream<String, String> left = builder.stream("left");
         KStream<String, String> right = builder.stream("right");
         left.join(right, (one, other) -> one + "+" + other,
@@ -55,7 +55,7 @@ public class StreamsCounts {
             say("failed", String.valueOf(error).replaceAll("[\"\\\\\\n]", " "));
             return StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
         });
-        streams.setStateListener((now, before) -> say("state", now.name()));
+        streams.setStateListener((now, before) -> say(now.name().toLowerCase(Locale.ROOT), ""));
         streams.start();
         while (System.in.read() >= 0) {
             // until the test closes it

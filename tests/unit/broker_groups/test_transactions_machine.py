@@ -7,6 +7,7 @@ from broker.core.groups.slot import GroupSlot
 from broker.core.transactions import inputs
 from broker.core.transactions.deciding import OFFSETS_BYTES_MAX
 from broker.core.transactions.inputs import Producer
+from broker.core.transactions.machine import LOOK_MS, MARKERS_WAITED_MS
 from controller.core.effects import Write
 from controller.core.inputs import MultiDone, Unknown
 from controller.wire.codes import ErrorCode
@@ -47,19 +48,40 @@ def test_a_repeated_end_is_answered_alike() -> None:
     assert state_of(world) is TransactionState.COMPLETE_COMMIT
 
 
-def test_what_is_decided_lets_others_wait() -> None:
-    world = TransactionsWorld()
+def asked_after_an_end(world: TransactionsWorld) -> list[int]:
+    """Ask three things of an id whose abort is decided, while the markers are under way."""
     producer = world.init()
     world.add(producer, P0)
     world.ask(inputs.EndTransaction("x", producer, commits=False))
     world.happen(world.ahead()[0])
-    for request in (
-        inputs.InitProducer("x", TIMEOUT_MS),
-        inputs.AddPartitions("x", producer, frozenset((P1,))),
-        inputs.EndTransaction("x", producer, commits=False),
-    ):
-        number = world.ask(request)
-        assert world.answers[number] is ErrorCode.CONCURRENT_TRANSACTIONS
+    return [
+        world.ask(request)
+        for request in (
+            inputs.EndTransaction("x", producer, commits=False),
+            inputs.AddPartitions("x", producer, frozenset((P1,))),
+            inputs.InitProducer("x", TIMEOUT_MS),
+        )
+    ]
+
+
+def test_what_is_decided_lets_others_wait() -> None:
+    world = TransactionsWorld()
+    numbers = asked_after_an_end(world)
+    assert not world.answers.keys() & set(numbers)
+    world.finish()
+    ended, added, taken = (world.answers[number] for number in numbers)
+    assert (ended, added) == (ErrorCode.NONE, ErrorCode.NONE)
+    # The next transaction was open by then.
+    assert taken is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_markers_that_take_long_are_waited_for_in_vain() -> None:
+    world = TransactionsWorld()
+    numbers = asked_after_an_end(world)
+    world.tick(MARKERS_WAITED_MS + LOOK_MS)
+    assert [world.answers[number] for number in numbers] == [ErrorCode.CONCURRENT_TRANSACTIONS] * 3
+    world.finish()
+    assert state_of(world) is TransactionState.COMPLETE_ABORT
 
 
 def test_the_next_producer_fences_the_one_before() -> None:

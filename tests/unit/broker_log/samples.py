@@ -235,7 +235,7 @@ def read_all(log: PartitionLog, bytes_max: int = 1000) -> bytes:
     parts: list[bytes] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        found = log.read(offset, bytes_max, below=EVERYTHING, at_least_one=True)
+        found = log.segments.read(offset, bytes_max, below=EVERYTHING, at_least_one=True)
         assert found.next_offset > offset
         parts.append(found.records)
         offset = found.next_offset
@@ -251,11 +251,11 @@ def offset_for_time(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | N
             if found.timestamp >= timestamp_ms:
                 return found.timestamp, found.offset
             place = place.header.last_offset + 1
-        place = log.batch_for_time(timestamp_ms, place)
+        place = log.segments.batch_for_time(timestamp_ms, place)
     return None
 
 
 def max_timestamp(log: PartitionLog) -> tuple[int, int]:
     """(timestamp, offset) of the first record with the largest timestamp; (-1, -1): none has one."""
-    newest = log.newest_batch()
+    newest = log.segments.newest_batch()
     return (-1, -1) if newest is None else walk(*newest)[:2]

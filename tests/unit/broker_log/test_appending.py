@@ -36,7 +36,7 @@ def test_only_offset_and_epoch_of_a_batch_change(broker: Broker) -> None:
     sent = [batch([1, 2], codec=ZSTD), batch([3], codec=GZIP)]
     for each in sent:
         append_batch(log, each, LeaderEpoch(7), NOW_MS)
-    stored = log.read(0, EVERYTHING, below=EVERYTHING, at_least_one=True).records
+    stored = log.segments.read(0, EVERYTHING, below=EVERYTHING, at_least_one=True).records
     assert [(each.base_offset, each.partition_leader_epoch) for each in headers(stored)] == [(0, 7), (2, 7)]
     first = len(sent[0])
     assert stored[8:12] + stored[16:first] == sent[0][8:12] + sent[0][16:]
@@ -99,7 +99,7 @@ def test_a_follower_stores_the_leaders_bytes(broker: Broker) -> None:
     log = broker.create()
     records = batch([1, 2], base_offset=0, leader_epoch=3) + batch([3], base_offset=2, leader_epoch=5)
     assert log.append_as_follower(memoryview(records), NOW_MS) == Appended(0, 2, False)
-    assert log.read(0, EVERYTHING, below=EVERYTHING, at_least_one=True).records == records
+    assert log.segments.read(0, EVERYTHING, below=EVERYTHING, at_least_one=True).records == records
     assert (log.latest_epoch, log.end_offset_for_epoch(3)) == (5, (3, 2))
 
 

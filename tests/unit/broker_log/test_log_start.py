@@ -36,7 +36,7 @@ def test_records_below_the_start_cannot_be_read(broker: Broker) -> None:
     delete_to(log, 4)
     assert (log.log_start_offset, log.durable_start_offset, log.log_end_offset) == (4, 4, 10)
     with pytest.raises(OffsetOutOfRangeError):
-        log.read(3, 1000, below=EVERYTHING, at_least_one=True)
+        log.segments.read(3, 1000, below=EVERYTHING, at_least_one=True)
     assert log.end_offset_for_epoch(0) == (0, 4)
     delete_to(log, 2)
     assert log.log_start_offset == 4
@@ -82,7 +82,7 @@ def test_segments_below_the_start_go_with_the_next_retention(broker: Broker) -> 
     assert 4 <= len(broker.names(".log")) <= segments - 5
     for each in (log, broker.revive()):
         assert each.log_start_offset == 55
-        assert each.read(55, 1000, below=EVERYTHING, at_least_one=True).records
+        assert each.segments.read(55, 1000, below=EVERYTHING, at_least_one=True).records
 
 
 def test_a_crash_that_takes_the_tail_brings_nothing_back(broker: Broker) -> None:
@@ -151,7 +151,7 @@ def test_an_empty_log_takes_a_batch_that_spans_its_start(tmp_path: Path) -> None
     for each in (log, broker.revive(), broker.restart()):
         assert (each.log_start_offset, each.log_end_offset) == (15, 21)
         assert each.end_offset_for_epoch(2) == (2, 15)
-        assert each.read(15, 1000, below=EVERYTHING, at_least_one=True).records == spans + follows
+        assert each.segments.read(15, 1000, below=EVERYTHING, at_least_one=True).records == spans + follows
     truncate(broker.log, 17)
     assert (broker.log.log_start_offset, broker.log.log_end_offset) == (15, 15)
     assert broker.revive().log_end_offset == 15

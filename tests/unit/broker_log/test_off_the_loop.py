@@ -293,8 +293,8 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(broker: Broker) -> None
     for offset in (0, 700, 1999):
         evict(broker.folder)
         with pytest.raises(NotCachedError):
-            log.read(offset, 1000, below=EVERYTHING, at_least_one=True, wait=False)
-        found = await log.read_patiently(offset, 1000, below=EVERYTHING, at_least_one=True)
+            log.segments.read(offset, 1000, below=EVERYTHING, at_least_one=True, wait=False)
+        found = await log.segments.read_patiently(offset, 1000, below=EVERYTHING, at_least_one=True)
         assert found.records in expected
         assert headers(found.records)[0].base_offset == offset
 
@@ -315,7 +315,9 @@ async def test_a_cold_read_that_a_truncation_overtakes_finds_what_is_there_now(
         return found
 
     monkeypatch.setattr("broker.log.segment.read_range", read_late)
-    reading = asyncio.create_task(log.read_patiently(450, 1 << 20, below=EVERYTHING, at_least_one=True))
+    reading = asyncio.create_task(
+        log.segments.read_patiently(450, 1 << 20, below=EVERYTHING, at_least_one=True)
+    )
     await asyncio.to_thread(asked.wait, DEADLINE_S)
     assert await log.truncate_patiently(450, lambda: True)
     await log.settled()

@@ -25,7 +25,7 @@ from tests.unit.broker_log.samples import (
 
 
 def offsets(log: PartitionLog, offset: int, bytes_max: int, below: int = EVERYTHING) -> list[int]:
-    found = log.read(offset, bytes_max, below=below, at_least_one=False)
+    found = log.segments.read(offset, bytes_max, below=below, at_least_one=False)
     return [each.base_offset for each in headers(found.records)]
 
 
@@ -43,7 +43,7 @@ def test_a_read_holds_as_many_whole_batches_as_fit(broker: Broker) -> None:
     size = log.size_bytes // 100
     for count in (0, 1, 2, 30, 99, 100):
         for spare in (0, size - 1):
-            found = log.read(0, count * size + spare, below=EVERYTHING, at_least_one=False)
+            found = log.segments.read(0, count * size + spare, below=EVERYTHING, at_least_one=False)
             assert len(found.records) == count * size
             assert found.next_offset == count
 
@@ -51,11 +51,11 @@ def test_a_read_holds_as_many_whole_batches_as_fit(broker: Broker) -> None:
 def test_one_batch_is_read_although_it_is_too_large(broker: Broker) -> None:
     log = broker.create()
     fill(log, 3, size=500)
-    found = log.read(1, 10, below=EVERYTHING, at_least_one=True)
+    found = log.segments.read(1, 10, below=EVERYTHING, at_least_one=True)
     assert [each.base_offset for each in headers(found.records)] == [1]
     assert found.next_offset == 2
-    assert log.read(1, 10, below=EVERYTHING, at_least_one=False) == Read(b"", 1)
-    assert log.read(1, 10, below=1, at_least_one=True) == Read(b"", 1)
+    assert log.segments.read(1, 10, below=EVERYTHING, at_least_one=False) == Read(b"", 1)
+    assert log.segments.read(1, 10, below=1, at_least_one=True) == Read(b"", 1)
 
 
 def test_no_batch_that_ends_above_the_limit_is_read(broker: Broker) -> None:
@@ -74,7 +74,7 @@ def test_every_offset_is_found_in_every_segment(broker: Broker) -> None:
     assert len(broker.names(".log")) > 3
     for each in (log, broker.restart(), broker.revive()):
         for offset in range(each.log_end_offset):
-            found = each.read(offset, 1, below=EVERYTHING, at_least_one=True)
+            found = each.segments.read(offset, 1, below=EVERYTHING, at_least_one=True)
             (header,) = headers(found.records)
             assert header.base_offset <= offset <= header.last_offset
             assert found.next_offset == header.last_offset + 1
@@ -89,12 +89,14 @@ def test_reads_one_after_the_other_yield_everything(broker: Broker, bytes_max: i
 
 def test_a_read_at_the_end_is_empty_until_more_comes(broker: Broker) -> None:
     log = broker.create()
-    assert log.read(0, 100, below=EVERYTHING, at_least_one=True) == Read(b"", 0)
+    assert log.segments.read(0, 100, below=EVERYTHING, at_least_one=True) == Read(b"", 0)
     for number in range(50):
         fill(log, 1)
-        found = log.read(number, 10_000, below=EVERYTHING, at_least_one=True)
+        found = log.segments.read(number, 10_000, below=EVERYTHING, at_least_one=True)
         assert found.next_offset == number + 1
-        assert log.read(number + 1, 10_000, below=EVERYTHING, at_least_one=True) == Read(b"", number + 1)
+        assert log.segments.read(number + 1, 10_000, below=EVERYTHING, at_least_one=True) == Read(
+            b"", number + 1
+        )
 
 
 @pytest.mark.parametrize("offset", [-1, 4, 11, 1 << 50])
@@ -103,7 +105,7 @@ def test_an_offset_outside_of_the_log_is_refused(broker: Broker, offset: int) ->
     start_anew(log, 5)
     fill(log, 5)
     with pytest.raises(OffsetOutOfRangeError, match="the log has 5 to 10"):
-        log.read(offset, 100, below=EVERYTHING, at_least_one=True)
+        log.segments.read(offset, 100, below=EVERYTHING, at_least_one=True)
 
 
 def test_open_files_stay_below_their_limit(broker: Broker) -> None:

@@ -171,7 +171,7 @@ def test_a_read_of_a_damaged_segment_ends_the_log_there_at_the_next_start(broker
     log = broker.open().logs[KEY]
     first = int(stems[1])
     for max_bytes in range(8000, 20_000, 100):
-        assert log.read(first, max_bytes, below=250, at_least_one=True).next_offset == first + 40
+        assert log.segments.read(first, max_bytes, below=250, at_least_one=True).next_offset == first + 40
     with pytest.raises(DamagedSegmentError, match="holds no whole record batch at byte 7840") as raised:
         read_all(log)
     distrust(raised.value)
@@ -198,10 +198,10 @@ def test_what_an_index_vouches_for_is_checked_at_the_first_read(
     with pytest.raises(DamagedSegmentError):
         read_all(broker.log)
     with pytest.raises(DamagedSegmentError):
-        broker.log.read(30, 1, below=250, at_least_one=True)
+        broker.log.segments.read(30, 1, below=250, at_least_one=True)
     # A large read gets what is whole in front of the damage.
     for below in (250, 20):
-        found = broker.log.read(0, 20_000, below=below, at_least_one=True)
+        found = broker.log.segments.read(0, 20_000, below=below, at_least_one=True)
         assert (len(headers(found.records)), found.next_offset) == (min(30, below), min(30, below))
     broker.directory.close() if end == "stopped" else broker.directory.abandon()
     # Nobody wanted it repaired: it stays as it is, and what is behind it can be read.
@@ -237,7 +237,7 @@ def test_a_flipped_bit_of_an_index_misleads_no_reader(broker: Broker) -> None:
             log = broker.open().logs[KEY]
             assert read_all(log, 3000) == wanted
             for offset in (0, 50, 100, 149, 249):
-                found = log.read(offset, 1, below=1000, at_least_one=True)
+                found = log.segments.read(offset, 1, below=1000, at_least_one=True)
                 assert headers(found.records)[0].base_offset == offset
             assert broker.directory.shortened == {}
             broker.directory.close()

@@ -32,7 +32,7 @@ def test_segments_go_by_size_and_the_rest_stays(broker: Broker) -> None:
     assert 6000 <= log.size_bytes < 8000
     assert [each.base_offset for each in headers(read_all(log))] == list(range(start, 100))
     with pytest.raises(OffsetOutOfRangeError):
-        log.read(start - 1, 100, below=EVERYTHING, at_least_one=True)
+        log.segments.read(start - 1, 100, below=EVERYTHING, at_least_one=True)
     assert (broker.revive().log_start_offset, broker.log.log_end_offset) == (start, 100)
 
 

@@ -18,6 +18,7 @@ from tests.unit.broker_log.samples import (
     EVERYTHING,
     NOW_MS,
     Broker,
+    altered,
     append_batch,
     headers,
     keyed,
@@ -142,7 +143,7 @@ def test_a_follower_goes_on_within_a_gap_of_its_leader(broker: Broker, tmp_path:
             copied = b"".join(before[at : at + size] for at, size in places(before)[:end])
             follower.append_as_follower(copied, NOW_MS)
         while follower.log_end_offset < leader.log_end_offset:
-            found = leader.read(follower.log_end_offset, 500, below=EVERYTHING, at_least_one=True)
+            found = leader.segments.read(follower.log_end_offset, 500, below=EVERYTHING, at_least_one=True)
             follower.append_as_follower(found.records, NOW_MS)
         check_continuous(follower)
         assert rows(follower)[-1] == rows(leader)[-1]
@@ -159,6 +160,30 @@ def test_times_are_found_in_what_is_left(broker: Broker) -> None:
         found = offset_for_time(log, NOW_MS + number)
         assert found == (None if expected is None else (NOW_MS + expected, expected))
     assert max_timestamp(log) == (NOW_MS + 99, 99)
+
+
+def test_nothing_from_the_first_transaction_on_is_compacted(broker: Broker) -> None:
+    log = broker.create(segment_bytes=1000, cleanup_policy="compact")
+    fill_keyed(log, 30)
+    start = log.log_end_offset
+    sent = altered(
+        keyed([(b"key1", b"x")], producer=(9, 0, 0)),
+        base_offset=start,
+        attributes=0x10,
+        partition_leader_epoch=1,
+    )
+    log.append_as_follower(sent, NOW_MS)
+    for _ in range(30):
+        append_batch(log, keyed([(b"key2", b"y" * 50)]), EPOCH, NOW_MS)
+    log.settle_flushes()
+    before = rows(log)
+    came_to = compact(log)
+    assert 0 < came_to <= start
+    assert [row for row in rows(log) if row[0] >= came_to] == [row for row in before if row[0] >= came_to]
+    assert len(rows(log)) < len(before)
+    left = rows(log)
+    assert compact(log) == came_to
+    assert rows(log) == left
 
 
 def places(records: bytes) -> list[tuple[int, int]]:

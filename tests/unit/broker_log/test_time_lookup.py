@@ -153,7 +153,7 @@ def test_a_search_over_many_headers_goes_on_where_it_ended(
         *((500, 0), (600, 51), (700, 53)),
         None,
     ]
-    assert log.batch_for_time(501, 0) == 3
+    assert log.segments.batch_for_time(501, 0) == 3
 
 
 def test_the_brokers_time_counts_for_every_record(broker: Broker) -> None:

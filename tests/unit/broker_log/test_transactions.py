@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from broker.log import producers
+from broker.log import cutting, flushing, producers, recovery, segment
 from broker.log.batches import CONTROL, TRANSACTIONAL
-from broker.log.errors import AppendError
+from broker.log.errors import AppendError, LogStorageError
 from broker.log.partition_log import PartitionLog
 from controller.wire.codes import ErrorCode
 from tests.unit.broker_log.samples import (
@@ -61,7 +64,7 @@ def test_a_marker_is_a_control_batch_as_kafka_has_it(broker: Broker) -> None:
     end(log, 258, is_commit=True, producer_epoch=3, coordinator_epoch=77)
     end(log, 258, is_commit=False, producer_epoch=3, coordinator_epoch=77)
     for offset, kind in ((1, 1), (2, 0)):
-        content = log.read(offset, 1, below=EVERYTHING, at_least_one=True).records
+        content = log.segments.read(offset, 1, below=EVERYTHING, at_least_one=True).records
         assert int.from_bytes(content[21:23], "big") == TRANSACTIONAL | CONTROL
         assert content[43:57] == (258).to_bytes(8, "big") + (3).to_bytes(2, "big") + b"\xff" * 4
         key, value = b"\0\0" + bytes([0, kind]), b"\0\0" + (77).to_bytes(4, "big")
@@ -194,7 +197,7 @@ def test_a_log_that_starts_over_has_no_transaction(broker: Broker) -> None:
     fill(log, 2)
     for each in (log, broker.restart()):
         assert each.last_stable_offset(502) == 502
-        assert each.read(500, 1, below=502, at_least_one=True, with_aborted=True).aborted == []
+        assert each.segments.read(500, 1, below=502, at_least_one=True, with_aborted=True).aborted == []
 
 
 @pytest.mark.parametrize(
@@ -218,6 +221,56 @@ def test_a_damaged_list_is_built_anew(broker: Broker, damage: object) -> None:
     assert path.read_bytes() == before
 
 
+class Killed:
+    """Ends a process before one of the files that it writes or removes."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.left = self.done = 0
+        for module in (flushing, cutting, recovery, segment):
+            for name in ("replace_file", "remove_file"):
+                if hasattr(module, name):
+                    patch.setattr(module, name, self.counted(getattr(module, name)))
+
+    def counted(self, do: Callable[..., None]) -> Callable[..., None]:
+        def step(*args: object) -> None:
+            self.done += 1
+            if self.done > self.left:
+                raise LogStorageError("the process ends here", "nothing")
+            do(*args)
+
+        return step
+
+
+@pytest.mark.parametrize("back", [0, 1, 7, 23])
+def test_a_kill_at_each_write_leaves_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: int
+) -> None:
+    killed = Killed(monkeypatch)
+    for left in range(200):
+        killed.left, killed.done = 10_000, 0
+        made = Broker(tmp_path / str(left))
+        log = made.create(segment_bytes=1500)
+        killed.left, killed.done = left, 0
+        try:
+            history(log, 6)
+            log.settle_flushes()
+            truncate(log, log.log_end_offset - back)
+            made.directory.close()
+        except LogStorageError:
+            pass
+        is_whole = killed.done <= left
+        killed.left = 10_000
+        made.directory.abandon()
+        log = made.open().logs[log.key]
+        check(log, log.log_end_offset)
+        # What was built anew is there at the next start, too.
+        check(made.restart(), log.log_end_offset)
+        made.directory.abandon()
+        if is_whole:
+            return
+    raise AssertionError("it never came to its end")
+
+
 def test_a_list_goes_with_its_segment(broker: Broker) -> None:
     log = broker.create(segment_bytes=2000, retention_bytes=6000)
     history(log, 30)
@@ -226,21 +279,33 @@ def test_a_list_goes_with_its_segment(broker: Broker) -> None:
     expire(log, high_watermark=log.log_end_offset, now_ms=NOW_MS)
     assert set(broker.names(".txnindex")) <= set(broker.names(".log"))
     for offset in range(log.log_start_offset, log.log_end_offset, 3):
-        found = log.read(offset, 1, below=EVERYTHING, at_least_one=True, with_aborted=True)
+        found = log.segments.read(offset, 1, below=EVERYTHING, at_least_one=True, with_aborted=True)
         assert all(each.last_offset >= offset for each in found.aborted or ())
 
 
-def test_a_follower_finds_the_same(broker: Broker, tmp_path: object) -> None:
+def test_a_follower_finds_the_same(broker: Broker, tmp_path: Path) -> None:
     log = broker.create(segment_bytes=2000)
     history(log, 20)
-    copy = Broker(tmp_path / "copy")  # type: ignore[operator]  # a path
+    copy = Broker(tmp_path / "copy")
     follower = copy.create(segment_bytes=3000)
     offset = 0
     while offset < log.log_end_offset:
-        found = log.read(offset, 700, below=EVERYTHING, at_least_one=True)
+        found = log.segments.read(offset, 700, below=EVERYTHING, at_least_one=True)
         follower.append_as_follower(found.records, NOW_MS)
         offset = found.next_offset
     check(follower, follower.log_end_offset)
     assert without_times(follower.active_producers()) == without_times(log.active_producers())
     assert read_all(follower) == read_all(log)
     copy.directory.abandon()
+
+
+def test_a_cut_below_a_snapshot_opens_again_what_it_ended(broker: Broker) -> None:
+    log = broker.create()
+    write(log, 1, 0)
+    write(log, 2, 0)
+    end(log, 1, is_commit=True)
+    end(log, 2, is_commit=False)
+    log = broker.restart()
+    truncate(log, 2)
+    assert log.last_stable_offset(2) == 0
+    assert sorted(each.current_txn_start_offset for each in log.active_producers()) == [0, 1]

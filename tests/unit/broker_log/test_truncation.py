@@ -147,6 +147,6 @@ def test_readers_find_what_was_appended_after_a_truncation(broker: Broker) -> No
     for end_offset in (299, 250, 120, 3):
         truncate(log, end_offset)
         append_batch(log, batch([1] * 4, value=b"y" * end_offset), LeaderEpoch(2), NOW_MS)
-        found = log.read(end_offset, 10, below=EVERYTHING, at_least_one=True)
+        found = log.segments.read(end_offset, 10, below=EVERYTHING, at_least_one=True)
         assert [each.records_count for each in headers(found.records)] == [4]
         assert [each.base_offset for each in headers(read_all(log))] == list(range(end_offset + 1))

@@ -95,5 +95,5 @@ def check(log: PartitionLog, high_watermark: int, reads: int = 7) -> None:
     assert log.last_stable_offset(high_watermark) == scanned.last_stable_offset(high_watermark)
     step = max(log.log_end_offset // reads, 1)
     for offset in range(log.log_start_offset, log.log_end_offset, step):
-        found = log.read(offset, 500, below=log.log_end_offset, at_least_one=True, with_aborted=True)
+        found = log.segments.read(offset, 500, below=log.log_end_offset, at_least_one=True, with_aborted=True)
         assert found.aborted == scanned.aborted_between(offset, found.next_offset)

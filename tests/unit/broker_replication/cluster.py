@@ -121,7 +121,7 @@ class TestBroker:
         end = log.log_end_offset
         offset, found = log.log_start_offset, b""
         while offset < end:
-            read = log.read(offset, 1 << 20, below=end, at_least_one=True)
+            read = log.segments.read(offset, 1 << 20, below=end, at_least_one=True)
             found += read.records
             offset = read.next_offset
         return found

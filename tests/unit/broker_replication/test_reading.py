@@ -16,7 +16,7 @@ from broker.core.listed_offsets import ListedOffset
 from broker.log import files, segment
 from broker.log.errors import LogStorageError
 from broker.log.files import NotCachedError
-from broker.log.partition_log import PartitionLog
+from broker.log.segments import Segments
 from broker.replication import fetching, producing
 from broker.replication.fetching import Reader
 from broker.replication.outcomes import EpochEnd
@@ -123,14 +123,14 @@ async def test_fetches_that_wait_for_the_disk_hold_little_together(
         for number in numbers:
             await cluster[1].produce(b"x" * 1000, key=PartitionKey(TOPIC, number))
 
-        read = PartitionLog.read
+        read = Segments.read
 
-        def read_the_disk(log: PartitionLog, *given: Any, wait: bool = True, **named: Any) -> Any:
+        def read_the_disk(segments: Segments, *given: Any, wait: bool = True, **named: Any) -> Any:
             if not wait:
                 raise NotCachedError
-            return read(log, *given, **named)
+            return read(segments, *given, **named)
 
-        monkeypatch.setattr(PartitionLog, "read", read_the_disk)
+        monkeypatch.setattr(Segments, "read", read_the_disk)
         positions = {PartitionKey(TOPIC, number): FetchPosition(0, 5000) for number in numbers}
         answers = await asyncio.gather(
             *(
@@ -284,8 +284,8 @@ async def test_disk_error_is_reported_and_answered(tmp_path: Path, monkeypatch: 
     async with brokers(tmp_path, 1) as cluster:
         await cluster.elect(1, [1])
         await cluster[1].produce(b"a")
-        for method in ("append_produced", "read"):
-            monkeypatch.setattr(cluster[1].log, method, refuse, raising=False)
+        monkeypatch.setattr(cluster[1].log, "append_produced", refuse, raising=False)
+        monkeypatch.setattr(Segments, "read", refuse)
         assert (await cluster[1].produce(b"b")).error_code is ErrorCode.KAFKA_STORAGE_ERROR
         assert (await cluster[1].fetch(0)).error_code is ErrorCode.KAFKA_STORAGE_ERROR
         assert len(cluster[1].failures) == 2
@@ -333,16 +333,18 @@ async def test_follower_refuses_damaged_records_and_asks_again(
     async with brokers(tmp_path, 1, 2) as cluster:
         await cluster.elect(1, [1])
         await cluster[1].produce(b"first")
-        whole = cluster[1].log.read
+        whole, leader = Segments.read, cluster[1].log.segments
         served: list[int] = []
 
-        def damaged(*arguments: object, **named: object) -> object:
-            read = whole(*arguments, **named)
+        def damaged(segments: Segments, *given: Any, **named: Any) -> Any:
+            read = whole(segments, *given, **named)
+            if segments is not leader:
+                return read
             served.append(len(read.records))
             return read._replace(records=read.records[:-1] + b"?") if read.records else read
 
         with monkeypatch.context() as patch:
-            patch.setattr(cluster[1].log, "read", damaged, raising=False)
+            patch.setattr(Segments, "read", damaged)
             await cluster.elect(1, [1])
             await until(lambda: len(served) >= 3)
             assert cluster[2].log.log_end_offset == 0
