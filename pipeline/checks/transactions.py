@@ -5,7 +5,7 @@ how many records the transaction has, input: [partition, offset] or null}; the i
 output's. Operations:
 
     init      [transactional id, life]          ok: earlier lives of the id are fenced
-    commit    [transactional id, life, tag]     ok: committed; fail: aborted for certain
+    commit    [transactional id, life, tag]     ok: committed; fail: aborted for certain; else why
     abort     [transactional id, life, tag]     nobody ever asks to commit this tag
     see       [partition, offset]               a read_committed reader was given the record in the result
 
@@ -31,6 +31,8 @@ CHECK_READERS: Final = "read_committed sees what is committed"
 CHECK_OFFSETS: Final = "offsets match the output"
 CHECK_FENCED: Final = "fenced producers"
 READ_COMMITTED: Final = "read_committed"
+#: A fenced producer hears that it is fenced, not that its transaction is in a wrong state.
+_OF_THE_PRESENT_ONE: Final = "INVALID_TXN_STATE"
 
 Record = Mapping[str, Any]
 #: (partition, offset)
@@ -188,3 +190,5 @@ def _fenced(
         ]
         if later and (each.outcome == OK or tag in tags):
             yield f"{tag} was committed by life {life} of {name}, after life {later[0]} had begun"
+        elif later and _OF_THE_PRESENT_ONE in str(each.result):
+            yield f"{tag}: life {life} of {name} was taken for life {later[0]}, which had begun"

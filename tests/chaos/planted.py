@@ -61,7 +61,7 @@ def epoch_not_raised() -> None:
     def taken(producer: Any, *rest: Any) -> Any:
         return shipped(producer._replace(epoch=max(producer.epoch - 1, 0)), *rest)
 
-    deciding._taken = taken
+    deciding._taken = taken  # type: ignore[assignment]  # its arguments have names
     transaction_fences.raised_epoch = lambda epoch: epoch
 
 

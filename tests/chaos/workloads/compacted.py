@@ -232,7 +232,7 @@ def _replica(broker_id: int, data_dir: Path) -> list[dict[str, Any]]:
 def _read_log(log: PartitionLog, found: dict[int, list[list[int | None]]]) -> None:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        records = log.read(offset, 1 << 20, below=1 << 60, at_least_one=True).records
+        records = log.segments.read(offset, 1 << 20, below=1 << 60, at_least_one=True).records
         position = 0
         for header in checked_batches(memoryview(records)):
             batch = records[position : position + header.size]

@@ -14,7 +14,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -260,8 +260,12 @@ class _Life:
             logger=SILENT_LOGGER,
         )
 
-    def run(self, stopping: threading.Event, between: Any) -> str:
+    def run(self, stopping: threading.Event, during: Callable[[], None]) -> str:
         """Do transactions until the run or this life ends.
+
+        Args:
+            stopping: the run ends.
+            during: called within each transaction.
 
         Returns:
             The tag of the transaction in which it fell silent, or "".
@@ -274,7 +278,6 @@ class _Life:
         )
         serial = 0
         while not stopping.is_set():
-            between()
             batch = self._gathered()
             if batch is None:
                 continue
@@ -283,6 +286,7 @@ class _Life:
             fate = self._rng.choices(list(FATES), list(FATES.values()))[0]
             if not self._sent(tag, batch):
                 fate = ABORT if fate == COMMIT else fate
+            during()
             if fate == SILENT:
                 return tag
             if fate == VANISH or not self._over(tag, fate):

@@ -153,6 +153,10 @@ def zombie(world: World) -> None:
     world.history.append(init(2, 38))
 
 
+def taken_for_another(world: World) -> None:
+    world.history += [init(2, 51), op("commit", ["id", 1, "z"], "INVALID_TXN_STATE", 70, 0, outcome=UNKNOWN)]
+
+
 @pytest.mark.parametrize(
     ("plant", "check", "says"),
     [
@@ -171,6 +175,7 @@ def zombie(world: World) -> None:
         (offsets_without_output, CHECK_OFFSETS, "[1] are not in the output"),
         (output_without_offsets, CHECK_OFFSETS, "[0, 1] are in the output"),
         (zombie, CHECK_FENCED, "life 1 of id, after life 2"),
+        (taken_for_another, CHECK_FENCED, "was taken for life 2"),
     ],
 )
 def test_what_is_planted_is_found(plant: Callable[[World], None], check: str, says: str) -> None:
