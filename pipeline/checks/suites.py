@@ -15,6 +15,7 @@ from typing import Final
 
 from pipeline.checks.appends import check_appends
 from pipeline.checks.bank import check_bank
+from pipeline.checks.compacted import check_compacted
 from pipeline.checks.ephemerals import check_ephemerals
 from pipeline.checks.epochs import check_epochs, check_states
 from pipeline.checks.fencing import check_fencing
@@ -23,6 +24,7 @@ from pipeline.checks.history import OK, Line, Operation
 from pipeline.checks.records import check_records
 from pipeline.checks.registers import check_registers
 from pipeline.checks.sessions import check_session_order
+from pipeline.checks.transactions import check_transactions
 from pipeline.checks.verdicts import Verdict
 from pipeline.checks.watches import check_watches
 
@@ -112,6 +114,9 @@ PARTS: Final = (
     Part("epochs", r"state-\d+", _judge_epochs),
     Part("records", r"chaos-\d+", check_records),
     Part("groups", r"group-\w+-\d+", check_groups),
+    Part("transactions", r"transactions", check_transactions),
+    # Together: what is gone of a single key may be nothing.
+    Part("compacted", r"compacted-(kept|quick)-\d+", check_compacted, together=True),
     Part("states", r"published-\d+", _only(partial(_states, STATES_REPLICAS))),
 )
 

@@ -1,6 +1,7 @@
 """Runs chaos, or judges a recorded run again.
 
 python -m tests.chaos [--seconds 600] [--seed N] [--workload A,B] [--nemesis C,D] [--nodes 3] [--brokers 3]
+                       [--plant MISTAKE]
 python -m tests.chaos --check FOLDER
 
 Ends with 0 if all is good, 1 if something is wrong, 2 if the recorded run is damaged.
@@ -19,6 +20,7 @@ from typing import Final
 from pipeline.checks.history import HistoryError
 from tests.chaos import kafka_peer, peer
 from tests.chaos.nemeses import NEMESES
+from tests.chaos.planted import PLANTS
 from tests.chaos.report import summary
 from tests.chaos.run import Plan, judge_run, run, stages
 from tests.chaos.workloads import WORKLOADS
@@ -47,6 +49,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--system", choices=("quorate", *PEERS), default="quorate")
+    parser.add_argument("--plant", choices=PLANTS, default="", help="a mistake in the brokers, to be found")
     parser.add_argument("--check", type=Path, default=None, help="judge the run in this folder again")
     arguments = parser.parse_args(words)
     for client in ("kazoo", "kafka"):  # they lose their server now and then
@@ -64,6 +67,7 @@ def main(words: list[str]) -> int:
     plan = Plan(
         *(arguments.seconds, seed, arguments.workload, arguments.nemesis, arguments.nodes, arguments.brokers)
     )
+    plan = replace(plan, planted=arguments.plant)
     if arguments.system in PEERS:
         workload, known = PEERS[arguments.system]
         nemeses = [name for name in arguments.nemesis if name in known]

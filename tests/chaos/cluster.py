@@ -22,6 +22,7 @@ from typing import Final, Self
 from kazoo.exceptions import KazooException
 
 from tests.chaos import clocks
+from tests.chaos.planted import VARIABLE
 from tests.chaos.proxies import Proxies
 from tests.support.broker_cluster import BrokerCluster, BrokerProcess
 from tests.support.nodes import Node, NodeError, QuorateNodes, clean_environment
@@ -78,9 +79,11 @@ class ProxiedNodes(QuorateNodes):
 class ProxiedBrokers(BrokerCluster):
     """Brokers whose disks and clocks nemeses reach."""
 
-    def __init__(self, brokers: int, quorum: ProxiedNodes, folder: Path, *, faked_clocks: bool) -> None:
+    def __init__(
+        self, brokers: int, quorum: ProxiedNodes, folder: Path, *, faked_clocks: bool, planted: str
+    ) -> None:
         """Choose ports and write the configuration."""
-        self._faked = clocks.environment() if faked_clocks else {}
+        self._extra = {VARIABLE: planted} | (clocks.environment() if faked_clocks else {})
         super().__init__(brokers=brokers, quorum=quorum, folder=folder)
         for broker in self.brokers.values():
             clocks.put_off(broker.folder, 0)
@@ -88,7 +91,7 @@ class ProxiedBrokers(BrokerCluster):
     @property
     def environment(self) -> dict[str, str]:
         """Environment of the brokers' processes."""
-        return clean_environment(**self._faked)
+        return clean_environment(**self._extra)
 
     def command(self, broker: BrokerProcess) -> list[str]:
         """Write a broker's configuration; return the command that runs it."""
@@ -98,14 +101,16 @@ class ProxiedBrokers(BrokerCluster):
 class ChaosCluster:
     """Nodes, and brokers if there are any, with a proxy on every link between them and to them."""
 
-    def __init__(self, *, nodes: int = 3, brokers: int = 0, faked_clocks: bool = False) -> None:
+    def __init__(
+        self, *, nodes: int = 3, brokers: int = 0, faked_clocks: bool = False, planted: str = ""
+    ) -> None:
         """Choose ports and write the configuration; entering it starts the processes."""
         self._temporary = tempfile.TemporaryDirectory(prefix="quorate-chaos-")
         self.folder = Path(self._temporary.name)
         self.proxies = Proxies(self.folder)
         self.nodes = ProxiedNodes(self.proxies, nodes, self.folder, faked_clocks=faked_clocks)
         self.brokers: BrokerCluster = ProxiedBrokers(
-            brokers, self.nodes, self.folder, faked_clocks=faked_clocks
+            brokers, self.nodes, self.folder, faked_clocks=faked_clocks, planted=planted
         )
         self._link_brokers()
 

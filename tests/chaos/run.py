@@ -58,6 +58,8 @@ class Plan:
     results: Path = Path("chaos-results")
     #: "quorate", or "zookeeper" or "kafka" in its place
     system: str = "quorate"
+    #: a mistake in the brokers, which the checkers must find; see planted.py
+    planted: str = ""
 
 
 def stages(plan: Plan) -> list[Plan]:
@@ -115,7 +117,10 @@ def made(plan: Plan, with_brokers: bool) -> ChaosCluster:
         return KafkaCluster(nodes=plan.nodes, brokers=plan.brokers)
     faked_clocks = any(find_nemesis(name).fakes_clocks for name in plan.nemeses)
     return ChaosCluster(
-        nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0, faked_clocks=faked_clocks
+        nodes=plan.nodes,
+        brokers=plan.brokers if with_brokers else 0,
+        faked_clocks=faked_clocks,
+        planted=plan.planted,
     )
 
 
@@ -187,6 +192,7 @@ def _write_run(
     record = {
         "seed": plan.seed,
         "system": plan.system,
+        "planted": plan.planted,
         "seconds": plan.seconds,
         "workloads": list(plan.workloads),
         "nemeses": list(plan.nemeses),

@@ -1,0 +1,316 @@
+"""Compacted topics: rising numbers and tombstones for some keys, and scans from the begin, again and again.
+
+In one topic tombstones go soon, in the other they stay. Each key has one writer; after a tombstone it often
+rests for a while, so that cleaners meet keys that are dead. In the end brokers stop, and what each replica
+holds is read from its disk. Judged by `pipeline.checks.compacted`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from broker.datadir.directory import LogDirectory
+from broker.log.batches import checked_batches
+from broker.log.opened import opened
+from broker.log.partition_log import PartitionLog
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import TopicSettings
+from tests.chaos.recorder import Call, Process
+from tests.chaos.workloads.base import Workload, in_threads
+from tests.support.broker_records import quiet, reading
+from tests.support.nodes import eventually
+
+PREFIX: Final = "compacted-"
+#: {topic: how long its tombstones stay, milliseconds; None: for longer than any run}
+TOPICS: Final = {f"{PREFIX}kept": None, f"{PREFIX}quick": 3_000}
+PARTITIONS: Final = 2
+REPLICAS: Final = 3
+WRITERS: Final = 2
+#: Of each writer in each topic.
+KEYS: Final = 6
+IN_FLIGHT_MAX: Final = 100
+PAUSE_S: Final = 0.02
+SCAN_PAUSE_S: Final = 0.5
+#: A scan that takes longer counts as none.
+SCAN_DEADLINE_S: Final = 20.0
+CALL_S: Final = 5.0
+DELIVERY_TIMEOUT_MS: Final = 60_000
+#: How often a write is a tombstone, and how often and how long a key rests then.
+DELETES: Final = 0.1
+RESTS: Final = 0.5
+REST_S: Final = (5.0, 40.0)
+#: How long cleaners have at the end; the checker says so if nothing was cleaned.
+CLEAN_DEADLINE_S: Final = 45.0
+#: Digits of a value.
+WIDTH: Final = 20
+#: A last record in each partition: what came before it is in all replicas, and can be cleaned.
+LAST_KEY: Final = b"last"
+
+#: (topic, key)
+Key = tuple[str, int]
+
+
+class Compacted(Workload):
+    """Two writers and a scanner of two compacted topics with three replicas."""
+
+    name: ClassVar[str] = "compacted"
+    description: ClassVar[str] = "keys of compacted topics: rising numbers, tombstones, scans"
+    needs_brokers: ClassVar[bool] = True
+
+    async def set_up(self) -> None:
+        """Create the topics."""
+        await asyncio.to_thread(self._create_topics)
+
+    def _create_topics(self) -> None:
+        admin = AdminClient(quiet(self.cluster.bootstrap))
+        replicas = min(REPLICAS, len(self.cluster.broker_ids))
+        config = {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.ms": "1500",
+            "min.insync.replicas": str(min(2, replicas)),
+        }
+        topics = []
+        for topic, retention_ms in TOPICS.items():
+            more = {} if retention_ms is None else {"delete.retention.ms": str(retention_ms)}
+            topics.append(NewTopic(topic, PARTITIONS, replicas, config=config | more))
+        for future in admin.create_topics(topics).values():
+            future.result(30)
+        for topic in TOPICS:
+            self.cluster.brokers.wait_in_sync(topic)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run writers and the scanner in threads until stop is set."""
+        works = [
+            partial(
+                self._write,
+                number,
+                self.recorder.process(f"writer-{number}"),
+                random.Random(self.rng.random()),
+            )
+            for number in range(WRITERS)
+        ]
+        await in_threads(stop, [*works, partial(self._scan, self.recorder.process("scanner"))])
+
+    def _write(self, writer: int, process: Process, rng: random.Random, stopping: threading.Event) -> None:
+        keys = [(topic, writer * KEYS + number) for topic in TOPICS for number in range(KEYS)]
+        number = 0
+        while not stopping.is_set():
+            number = _Writer(process, keys, rng, self.cluster.bootstrap).run(number, stopping)
+
+    def _scan(self, process: Process, stopping: threading.Event) -> None:
+        consumer = Consumer({**reading(self.cluster.bootstrap), "enable.partition.eof": True})
+        while not stopping.wait(SCAN_PAUSE_S):
+            for topic, retention_ms in TOPICS.items():
+                calls = {
+                    key: process.invoke("scan", _name(topic, key), retention_ms)
+                    for key in range(WRITERS * KEYS)
+                }
+                found = _scanned(consumer, topic)
+                for key, call in calls.items():
+                    if found is None:
+                        call.unknown("no end was reached")
+                    else:
+                        call.ok(found.get(key))
+        consumer.close()
+
+    async def final_state(self) -> Iterable[dict[str, Any]]:
+        """Every record that each replica holds."""
+        return await asyncio.to_thread(self._read_replicas)
+
+    def _read_replicas(self) -> list[dict[str, Any]]:
+        brokers = self.cluster.brokers
+        for topic in TOPICS:
+            brokers.wait_in_sync(topic)
+        self._write_last()
+        ratio = "quorate_broker_cleaner_max_dirty_ratio"
+        with contextlib.suppress(AssertionError):
+            eventually(
+                lambda: all(brokers.metric(each, ratio) <= 0.01 for each in brokers.brokers),
+                CLEAN_DEADLINE_S,
+                "every log is clean",
+            )
+        brokers.stop(*brokers.brokers)
+        lines = [
+            line
+            for broker_id, broker in brokers.brokers.items()
+            for line in _replica(broker_id, broker.data_dir)
+        ]
+        for broker_id in brokers.brokers:
+            brokers.start_broker(broker_id)
+        brokers.wait_ready()
+        return lines
+
+    def _write_last(self) -> None:
+        failed: list[str] = []
+        producer = Producer({**quiet(self.cluster.bootstrap), "acks": "all"})
+        for topic in TOPICS:
+            for partition in range(PARTITIONS):
+                producer.produce(
+                    *(topic, b"0" * WIDTH, LAST_KEY),
+                    partition=partition,
+                    on_delivery=lambda error, _: failed.append(str(error)) if error is not None else None,
+                )
+        assert producer.flush(DELIVERY_TIMEOUT_MS / 1000) == 0, "the last records have no outcome"
+        assert not failed, failed
+
+
+def _name(topic: str, key: int) -> str:
+    return f"{topic}-{key}"
+
+
+def _scanned(consumer: Consumer, topic: str) -> dict[int, list[int | None]] | None:
+    """{key: last [offset, number]} up to the ends as they are now; None if these are not reached."""
+    try:
+        ends = {
+            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=CALL_S)[1]
+            for partition in range(PARTITIONS)
+        }
+    except KafkaException:
+        return None
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+    missing = {partition for partition, end in ends.items() if end > 0}
+    found: dict[int, list[int | None]] = {}
+    deadline = time.monotonic() + SCAN_DEADLINE_S
+    while missing:
+        if time.monotonic() > deadline:
+            return None
+        message = consumer.poll(0.2)
+        if message is None:
+            continue
+        error, partition, offset = message.error(), message.partition(), message.offset()
+        if partition is None or offset is None:
+            continue
+        if error is None:
+            key, value = message.key(), message.value()
+            if key is not None and key != LAST_KEY:
+                found[int(key)] = [offset, None if value is None else int(value)]
+        elif error.code() != KafkaError._PARTITION_EOF:
+            continue
+        if offset + (error is None) >= ends[partition]:
+            missing.discard(partition)
+    return found
+
+
+def _replica(broker_id: int, data_dir: Path) -> list[dict[str, Any]]:
+    """Lines of final.jsonl: all records of each key that one broker's disk holds."""
+    text = (data_dir / "meta.properties").read_text()
+    properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    directory = LogDirectory.open(
+        data_dir,
+        broker_id=broker_id,
+        cluster_id=properties["cluster.id"],
+        settings_of=lambda _topic: TopicSettings(cleanup_policy="compact"),
+    )
+    lines: list[dict[str, Any]] = []
+    try:
+        for topic, retention_ms in TOPICS.items():
+            common = {"replica": broker_id, "retention_ms": retention_ms}
+            found: dict[int, list[list[int | None]]] = {key: [] for key in range(WRITERS * KEYS)}
+            for partition in range(PARTITIONS):
+                _read_log(directory.logs[PartitionKey(topic, partition)], found)
+            lines += [
+                {"key": _name(topic, key), **common, "records": records} for key, records in found.items()
+            ]
+    finally:
+        directory.abandon()
+    return lines
+
+
+def _read_log(log: PartitionLog, found: dict[int, list[list[int | None]]]) -> None:
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        records = log.segments.read(offset, 1 << 20, below=1 << 60, at_least_one=True).records
+        position = 0
+        for header in checked_batches(memoryview(records)):
+            batch = records[position : position + header.size]
+            for each in opened(header, batch) if header.records_count else ():
+                if each.key is not None and each.key != LAST_KEY:
+                    # The value comes before one byte: there are no headers.
+                    number = int(each.whole[-WIDTH - 1 : -1]) if each.has_value else None
+                    found[int(each.key)].append([header.base_offset + each.offset_delta, number])
+            position, offset = position + header.size, header.last_offset + 1
+
+
+class _Writer:
+    """One life of a producer: until the run ends, or a record is given up."""
+
+    def __init__(self, process: Process, keys: list[Key], rng: random.Random, bootstrap: str) -> None:
+        self._process = process
+        self._keys = keys
+        self._rng = rng
+        self._broken = False
+        self._calls: dict[int, Call] = {}
+        #: {key: until when it is left alone}
+        self._rests: dict[Key, float] = {}
+        self._producer = Producer(
+            {
+                **quiet(bootstrap),
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "reconnect.backoff.max.ms": 500,
+            }
+        )
+
+    def run(self, number: int, stopping: threading.Event) -> int:
+        """Write rising numbers, then wait for all outcomes; returns the next number."""
+        while not self._broken and not stopping.is_set():
+            if len(self._calls) < IN_FLIGHT_MAX:
+                self._send(number)
+                number += 1
+            self._poll()
+            stopping.wait(PAUSE_S)
+        deadline = time.monotonic() + 1.5 * DELIVERY_TIMEOUT_MS / 1000
+        while self._calls and time.monotonic() < deadline:
+            self._poll(0.1)
+        return number
+
+    def _poll(self, timeout_s: float = 0) -> None:
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException:
+            self._broken = True
+
+    def _send(self, number: int) -> None:
+        now = time.monotonic()
+        awake = [key for key in self._keys if self._rests.get(key, 0) <= now]
+        if not awake:
+            return
+        topic, key = chosen = self._rng.choice(awake)
+        value: str | None = f"{number:0{WIDTH}}"
+        if self._rng.random() < DELETES:
+            value = None
+            if self._rng.random() < RESTS:
+                self._rests[chosen] = now + self._rng.uniform(*REST_S)
+        operation = "delete" if value is None else "write"
+        self._calls[number] = self._process.invoke(operation, _name(topic, key), number)
+        try:
+            self._producer.produce(
+                *(topic, value, str(key)),
+                partition=key % PARTITIONS,
+                on_delivery=lambda error, message: self._delivered(number, error, message),
+            )
+        except (KafkaException, BufferError) as error:
+            self._calls.pop(number).fail(f"not sent: {error}")
+            self._broken = True
+
+    def _delivered(self, number: int, error: KafkaError | None, message: Message) -> None:
+        call = self._calls.pop(number)
+        if error is None:
+            call.ok(message.offset())
+        else:
+            call.unknown(str(error))
+            self._broken = True
