@@ -167,6 +167,14 @@ def run_controller(options: argparse.Namespace, folder: Path) -> Report:
     return controller.run(folder, [] if options.alone else ["kafka"], sizes), ""
 
 
+def add_size(benchmark: argparse.ArgumentParser, name: str, default: int, words: str) -> None:
+    """Declare how much a benchmark does that also measures Kafka."""
+    benchmark.add_argument("--alone", action="store_true", help="without Kafka")
+    benchmark.add_argument(
+        f"--{name}", type=at_least_one, default=default, help=f"{words} (default: {default})"
+    )
+
+
 def run_lone(options: argparse.Namespace, folder: Path) -> Report:
     """A lone record beside idle partitions, with Kafka's."""
     return lone.run(folder, [] if options.alone else ["kafka"], lone.Sizes(rounds=options.rounds)), ""
@@ -274,17 +282,11 @@ def build_parser() -> argparse.ArgumentParser:
     add_sizes_of_controller(add("controller", run_controller, 3))
     add("lone", run_lone, 1).add_argument("--alone", action="store_true", help="without Kafka")
 
-    found = add("deaths", run_deaths, 3)
-    found.add_argument("--alone", action="store_true", help="without Kafka")
-    words = "partitions, with two replicas each (default: %(default)s)"
-    found.add_argument("--partitions", type=at_least_one, default=deaths.FULL.partitions, help=words)
+    add_size(add("deaths", run_deaths, 3), "partitions", deaths.FULL.partitions, "partitions of two replicas")
     add("idle", run_idle, 0)
     add("turns", run_turns, 0)
-
-    found = add("transactions", run_transactions, 3)
-    found.add_argument("--alone", action="store_true", help="without Kafka")
-    words = "lines whose words Kafka Streams counts (default: %(default)s)"
-    found.add_argument("--lines", type=at_least_one, default=transactions.FULL.lines, help=words)
+    lines = "lines whose words Kafka Streams counts"
+    add_size(add("transactions", run_transactions, 3), "lines", transactions.FULL.lines, lines)
 
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"
     add("scale", run_scale, 3).add_argument("--million", action="store_true", help=words)

@@ -72,8 +72,6 @@ class TransactionsMachine:
         #: Ids with an open transaction, and those with none, the longest idle first.
         self._open: dict[str, TransactionSlot] = {}
         self._idle: dict[str, TransactionSlot] = {}
-        #: Those with requests that wait for markers.
-        self._awaited: dict[str, TransactionSlot] = {}
         #: {group: {partition: how many open transactions have offsets of it}}
         self._unstable: dict[str, Counter[PartitionKey]] = {}
         self._numbers = itertools.count()
@@ -164,9 +162,8 @@ class TransactionsMachine:
 
     def _give_up_waiting(self, now_ms: int) -> None:
         """Answer what has waited too long for markers; a broker that must write one may be away."""
-        for name, slot in list(self._awaited.items()):
+        for slot in self._under_way.values():
             if slot.flight is None and now_ms - slot.awaited_ms >= MARKERS_WAITED_MS:
-                del self._awaited[name]
                 answers = (Answer(each, ErrorCode.CONCURRENT_TRANSACTIONS) for each, _ in slot.waiting)
                 self._effects.extend(answers)
                 slot.waiting.clear()
@@ -237,8 +234,7 @@ class TransactionsMachine:
         self, slot: TransactionSlot, number: int, request: inputs.TransactionRequest, now_ms: int
     ) -> None:
         """Let a request wait until the transaction before it is complete: a client would ask after a pause."""
-        if slot.name not in self._awaited:
-            self._awaited[slot.name] = slot
+        if not slot.waiting:
             slot.awaited_ms = now_ms
         slot.waiting.append((number, request))
 
@@ -356,7 +352,6 @@ class TransactionsMachine:
 
     def _end_flight(self, slot: TransactionSlot, now_ms: int) -> None:
         slot.flight = None
-        self._awaited.pop(slot.name, None)
         self._settle(slot, now_ms)
         waiting, slot.waiting = slot.waiting, []
         for number, request in waiting:

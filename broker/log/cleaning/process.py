@@ -53,7 +53,7 @@ class _Spending:
         self._rate = bytes_per_second
         self._output = output
         self._pipe = select.poll()
-        # Only whether the other end is there: a hang-up is always told.
+        # Only whether the other end is there: a hang-up is always reported.
         self._pipe.register(0, 0)
         self._begun_s = self._said_s = time.monotonic()
         self._spent = self._seen = 0
