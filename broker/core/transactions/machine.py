@@ -233,7 +233,7 @@ class TransactionsMachine:
     def _await_markers(
         self, slot: TransactionSlot, number: int, request: inputs.TransactionRequest, now_ms: int
     ) -> None:
-        """Let a request wait until the transaction before it is complete: a client would ask after a pause."""
+        """Let a request wait until the transaction before is complete: a client would ask after a pause."""
         if not slot.waiting:
             slot.awaited_ms = now_ms
         slot.waiting.append((number, request))
