@@ -49,9 +49,9 @@ MEMBERS: Final = 2
 PAUSE_S: Final = 0.02
 SESSION_MS: Final = 6_000
 TRANSACTION_MS: Final = 10_000
-#: One call of a client; it is asked again until GIVE_UP_S.
+#: One call of a client; it is asked again until GIVE_UP_S; three in a row are less than a drain.
 CALL_S: Final = 5.0
-GIVE_UP_S: Final = 40.0
+GIVE_UP_S: Final = 25.0
 #: Records of the input that a transaction takes at most, and how long it waits for them.
 INPUTS_MAX: Final = 10
 GATHER_S: Final = 0.3
