@@ -1,8 +1,8 @@
 """Transactions that consume, process and produce: each input once, all of a transaction or nothing, in order.
 
 All operations have the key `transactions`. A record of the output says {tag: of its transaction, number, of:
-how many records the transaction has, input: [partition, offset] or null}; the input's partition is also the
-output's. Operations:
+how many records the transaction has, input: [partition, offset] or null}; inputs of one partition go to one
+partition of the output. Operations:
 
     init      [transactional id, life]          ok: earlier lives of the id are fenced
     commit    [transactional id, life, tag]     ok: committed; fail: aborted for certain; else why
@@ -117,7 +117,7 @@ def _whole(commits: Sequence[Operation], visible: Mapping[Place, Record]) -> Ite
     for place, record in visible.items():
         tag = record["tag"]
         numbers.setdefault(tag, []).append(record["number"])
-        sizes[tag] = record["of"]
+        sizes[tag] = max(record["of"], sizes.get(tag, 0))
         if tag not in asked:
             yield f"{tag}, which nobody asked to commit, is committed at {place}"
     for tag, found in numbers.items():

@@ -1,8 +1,9 @@
 """Transactions: workers consume, process and produce, with their group's offsets in the transaction.
 
-Each worker has a transactional id, and lives one after the other: a life may abort, vanish with an open
-transaction, or fall silent and come back as a zombie after the next life has begun. A record of the output
-names its transaction, how many records that has, and its input. Judged by `pipeline.checks.transactions`.
+Some workers have a partition each, by assignment; the others are members of a group. Each has a transactional
+id, and lives one after the other: a life may abort, vanish with an open transaction, or fall silent and come
+back as a zombie within a transaction of the next life. A record of the output names its transaction, how many
+records that has, and its input. Judged by `pipeline.checks.transactions`.
 """
 
 from __future__ import annotations
@@ -37,18 +38,20 @@ from tests.support.broker_records import quiet, reading
 from tests.support.nodes import eventually
 
 KEY: Final = "transactions"
-INPUT: Final = "chaos-input"
+#: What workers with a partition each read, and what members of a group share.
+ASSIGNED: Final = "chaos-assigned"
+SHARED: Final = "chaos-shared"
+INPUTS: Final = (ASSIGNED, SHARED)
 OUTPUT: Final = "chaos-output"
-GROUP: Final = "chaos-workers"
 PARTITIONS: Final = 3
 REPLICAS: Final = 3
-WORKERS: Final = 3
+MEMBERS: Final = 2
 PAUSE_S: Final = 0.02
 SESSION_MS: Final = 6_000
 TRANSACTION_MS: Final = 10_000
-#: One call of a client; it is asked again until GIVE_UP_S.
+#: One call of a client; it is asked again until GIVE_UP_S; three in a row are less than a drain.
 CALL_S: Final = 5.0
-GIVE_UP_S: Final = 40.0
+GIVE_UP_S: Final = 25.0
 #: Records of the input that a transaction takes at most, and how long it waits for them.
 INPUTS_MAX: Final = 10
 GATHER_S: Final = 0.3
@@ -65,7 +68,7 @@ SILENT_LOGGER.disabled = True
 
 
 class Transactions(Workload):
-    """Three workers of a group, a producer of their input, and a reader of what they commit."""
+    """Three workers by assignment, two by subscription, a producer of inputs, a reader of outputs."""
 
     name: ClassVar[str] = "transactions"
     description: ClassVar[str] = "consume, process, produce with offsets in transactions; zombies come back"
@@ -79,17 +82,17 @@ class Transactions(Workload):
         admin = AdminClient(quiet(self.cluster.bootstrap))
         replicas = min(REPLICAS, len(self.cluster.broker_ids))
         config = {"min.insync.replicas": str(min(2, replicas))}
-        topics = [NewTopic(name, PARTITIONS, replicas, config=config) for name in (INPUT, OUTPUT)]
+        topics = [NewTopic(name, PARTITIONS, replicas, config=config) for name in (*INPUTS, OUTPUT)]
         for future in admin.create_topics(topics).values():
             future.result(30)
-        for name in (INPUT, OUTPUT):
+        for name in (*INPUTS, OUTPUT):
             self.cluster.brokers.wait_in_sync(name)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all clients in threads until stop is set."""
         works = [
-            partial(self._work, f"worker-{number}", random.Random(self.rng.random()))
-            for number in range(1, WORKERS + 1)
+            partial(self._work, number, random.Random(self.rng.random()))
+            for number in range(PARTITIONS + MEMBERS)
         ]
         await in_threads(stop, [*works, self._produce, self._read])
 
@@ -98,7 +101,8 @@ class Transactions(Workload):
         number = 0
         while not stopping.wait(PAUSE_S):
             with contextlib.suppress(BufferError):
-                producer.produce(INPUT, str(number), partition=number % PARTITIONS)
+                partition = number // len(INPUTS) % PARTITIONS
+                producer.produce(INPUTS[number % len(INPUTS)], str(number), partition=partition)
             producer.poll(0)
             number += 1
         producer.flush(CALL_S)
@@ -113,19 +117,17 @@ class Transactions(Workload):
                 process.invoke("see", KEY, [message.partition(), message.offset()]).ok(_record(message))
         consumer.close()
 
-    def _work(self, name: str, rng: random.Random, stopping: threading.Event) -> None:
-        process, number = self.recorder.process(name), 0
+    def _work(self, worker: int, rng: random.Random, stopping: threading.Event) -> None:
+        process, number = self.recorder.process(f"worker-{worker}"), 0
+        own = worker if worker < PARTITIONS else None
         zombies: list[tuple[float, _Life, str]] = []
         while not stopping.is_set():
             number += 1
-            life = _Life(process, number, self.cluster.bootstrap, rng)
+            life = _Life(process, number, own, self.cluster.bootstrap, rng)
             silent_tag = life.run(stopping, partial(_rise, zombies))
+            life.leave()
             if silent_tag and len(zombies) < ZOMBIES_MAX:
                 zombies.append((time.monotonic() + rng.uniform(*SILENT_S), life, silent_tag))
-            else:
-                life.close()
-        for _, life, _ in zombies:
-            life.close()
 
     async def final_state(self) -> Iterable[dict[str, Any]]:
         """Both views of the output, and the group's offsets, when no transaction is open any more."""
@@ -156,7 +158,6 @@ def _rise(zombies: list[tuple[float, _Life, str]]) -> None:
         zombies.remove(each)
         _, life, tag = each
         life.haunt(tag)
-        life.close()
 
 
 #: The first shows the last stable offset as the end, the second the high watermark.
@@ -197,20 +198,25 @@ def _all_records(bootstrap: str, level: str, ends: dict[int, int]) -> list[dict[
 
 
 def _committed(bootstrap: str) -> dict[str, int]:
-    consumer = Consumer({**quiet(bootstrap), "group.id": GROUP})
-    wanted = [TopicPartition(INPUT, partition) for partition in range(PARTITIONS)]
+    """{number of an input partition: what its group has committed}; -1: nothing."""
+    found: dict[str, int] = {}
+    for place, topic in enumerate(INPUTS):
+        consumer = Consumer({**quiet(bootstrap), "group.id": topic})
+        wanted = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
 
-    def look() -> dict[str, int]:
-        with contextlib.suppress(KafkaException):
-            answers = consumer.committed(wanted, timeout=CALL_S)
-            if all(each.error is None for each in answers):
-                return {str(each.partition): max(each.offset, -1) for each in answers}
-        return {}
+        def look(
+            consumer: Consumer = consumer, wanted: list[TopicPartition] = wanted
+        ) -> list[TopicPartition]:
+            with contextlib.suppress(KafkaException):
+                answers = consumer.committed(wanted, timeout=CALL_S)
+                if all(each.error is None for each in answers):
+                    return answers
+            return []
 
-    try:
-        return eventually(look, FINAL_DEADLINE_S, "the group's offsets are told")
-    finally:
+        for each in eventually(look, FINAL_DEADLINE_S, f"the offsets of {topic} are told"):
+            found[str(place * PARTITIONS + each.partition)] = max(each.offset, -1)
         consumer.close()
+    return found
 
 
 def _record(message: Message) -> dict[str, Any]:
@@ -221,6 +227,7 @@ def _record(message: Message) -> dict[str, Any]:
 class _Batch(NamedTuple):
     """What a transaction takes from the input."""
 
+    #: (partition, offset)
     inputs: list[tuple[int, int]]
     #: of the consumer when it was assigned the partitions: a later generation makes the commit fail
     group: Any
@@ -229,8 +236,23 @@ class _Batch(NamedTuple):
 class _Life:
     """A consumer and a producer, from their begin until they close or vanish."""
 
-    def __init__(self, process: Process, number: int, bootstrap: str, rng: random.Random) -> None:
+    def __init__(
+        self, process: Process, number: int, own: int | None, bootstrap: str, rng: random.Random
+    ) -> None:
+        """Connect nothing yet.
+
+        Args:
+            process: its history.
+            number: of this life.
+            own: the partition that it reads; None: what its group gives it.
+            bootstrap: where the brokers are.
+            rng: decides what becomes of its transactions.
+        """
         self._process = process
+        self._own = own
+        self._topic = SHARED if own is None else ASSIGNED
+        #: What comes on top of a partition's number: inputs are numbered across topics.
+        self._base = INPUTS.index(self._topic) * PARTITIONS
         self._name = process.name
         self._number = number
         self._rng = rng
@@ -240,7 +262,7 @@ class _Life:
         self._consumer = Consumer(
             {
                 **common,
-                "group.id": GROUP,
+                "group.id": self._topic,
                 "client.id": f"{self._name}.{number}",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -273,9 +295,7 @@ class _Life:
         call = self._process.invoke("init", KEY, [self._name, self._number])
         if self._ended(call, self._producer.init_transactions) != OK:
             return ""
-        self._consumer.subscribe(
-            [INPUT], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-        )
+        self._begin_reading()
         serial = 0
         while not stopping.is_set():
             batch = self._gathered()
@@ -301,11 +321,21 @@ class _Life:
         call = self._process.invoke("commit", KEY, [self._name, self._number, tag])
         self._ended(call, self._producer.commit_transaction)
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """Leave the group; what the producer has open stays open."""
         self._consumer.close()
 
     # -- the consumer ----------------------------------------------------------------------------------------
+
+    def _begin_reading(self) -> None:
+        if self._own is None:
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+            )
+        else:
+            # From the committed offset on, once no transaction has one that may still take effect.
+            self._consumer.assign([TopicPartition(self._topic, self._own)])
+            self._group = self._consumer.consumer_group_metadata()
 
     def _assigned(self, consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         self._inputs.clear()
@@ -336,7 +366,7 @@ class _Life:
         for partition, offset in firsts.items():
             # Another member may have the partition by now; it begins at the committed offset.
             with contextlib.suppress(KafkaException):
-                self._consumer.seek(TopicPartition(INPUT, partition, offset))
+                self._consumer.seek(TopicPartition(self._topic, partition, offset))
 
     # -- the producer ----------------------------------------------------------------------------------------
 
@@ -347,11 +377,11 @@ class _Life:
         try:
             self._producer.begin_transaction()
             for number, (partition, offset) in enumerate(batch.inputs):
-                self._produce(tag, number, count, partition, [partition, offset])
+                self._produce(tag, number, count, partition, [self._base + partition, offset])
                 offsets[partition] = max(offset + 1, offsets.get(partition, OFFSET_INVALID))
             for partition in range(PARTITIONS):
                 self._produce(tag, len(batch.inputs) + partition, count, partition, None)
-            wanted = [TopicPartition(INPUT, partition, offset) for partition, offset in offsets.items()]
+            wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
             send = partial(self._producer.send_offsets_to_transaction, wanted, batch.group)
             if self._rng.random() < 0.5:
                 self._producer.flush(CALL_S)  # so that aborted records, too, are often in the log
