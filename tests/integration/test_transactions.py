@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
 from quorum.cli.main import main
 from quorum.metadata import paths
 from tests.support.broker_cluster import BrokerCluster
+from tests.support.broker_wire import ask
 from tests.support.group_members import create_topic
+from tests.support.group_requests import error_code_of
 from tests.support.nodes import eventually
 
 WAIT_S = 40.0
@@ -148,6 +153,81 @@ def test_offsets_come_with_the_commit(cluster: BrokerCluster) -> None:
             assert consumer.committed([key], WAIT_S)[0].offset == 3
     consumer.close()
     assert read(cluster, "outputs", 3) == [b"0", b"1", b"2"]
+
+
+def coordinated(cluster: BrokerCluster, api_key: ApiKey, version: int, values: dict[str, Any]) -> Any:
+    """Ask the coordinator by hand."""
+    found = cluster.read(paths.COORDINATOR)
+    assert found is not None
+    return ask(cluster.address(int(found["brokerid"])), api_key, version, values)
+
+
+def taken(cluster: BrokerCluster, name: str) -> dict[str, Any]:
+    """Take a transactional id by hand; returns how requests name the producer."""
+    values = {"transactional_id": name, "transaction_timeout": 60_000}
+    found = coordinated(cluster, ApiKey.INIT_PRODUCER_ID, 4, values)
+    assert found.error_code == 0
+    who = {"transactional_id": name, "producer_id": found.producer_id, "producer_epoch": found.producer_epoch}
+    return {**who, **{f"v3_and_below_{field}": value for field, value in who.items()}}
+
+
+_ROW = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
+#: {request: (what it needs besides its producer, its last version, the first that knows PRODUCER_FENCED)}
+FENCED: dict[ApiKey, tuple[dict[str, Any], int, int]] = {
+    ApiKey.INIT_PRODUCER_ID: ({"transaction_timeout": 60_000}, 5, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ({"v3_and_below_topics": [{"name": "fences", "partitions": (0,)}]}, 3, 2),
+    ApiKey.ADD_OFFSETS_TO_TXN: ({"group_id": "fences"}, 4, 2),
+    ApiKey.END_TXN: ({"committed": True}, 4, 2),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        {"group_id": "fences", "topics": [{"name": "fences", "partitions": [_ROW]}]},
+        *(4, 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("api_key", FENCED)
+def test_a_fenced_producer_gets_its_versions_code(cluster: BrokerCluster, api_key: ApiKey) -> None:
+    if "fences" not in AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics().topics:
+        create(cluster, "fences")
+    old, new = taken(cluster, "fences"), taken(cluster, "fences")
+    assert old["producer_id"] == new["producer_id"]
+    fields, last, fenced = FENCED[api_key]
+    first = 3 if api_key is ApiKey.INIT_PRODUCER_ID else 0
+    codes = {
+        version: error_code_of(api_key, version, coordinated(cluster, api_key, version, {**old, **fields}))
+        for version in range(first, last + 1)
+    }
+    before, since = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED
+    assert codes == {each: since if each >= fenced else before for each in codes}
+
+
+def test_offsets_of_an_open_transaction_are_unstable(cluster: BrokerCluster) -> None:
+    create(cluster, "unstable")
+    who, group = taken(cluster, "unstable"), {"group_id": "unstable"}
+    assert coordinated(cluster, ApiKey.ADD_OFFSETS_TO_TXN, 3, {**who, **group}).error_code == 0
+    topics = [{"name": "unstable", "partitions": [_ROW]}]
+
+    def committed(**member: object) -> int:
+        values = {**who, **group, "topics": topics, **member}
+        found = coordinated(cluster, ApiKey.TXN_OFFSET_COMMIT, 3, values)
+        return int(found.topics[0].partitions[0].error_code)
+
+    def fetched(*, stable: bool) -> tuple[int, int]:
+        asked = {**group, "topics": [{"name": "unstable", "partition_indexes": (0,)}]}
+        values = {"groups": [asked], "require_stable": stable}
+        (found,) = coordinated(cluster, ApiKey.OFFSET_FETCH, 8, values).groups
+        row = found.topics[0].partitions[0]
+        return int(row.error_code or found.error_code), int(row.committed_offset)
+
+    # One that has left.
+    assert committed(member_id="gone", generation_id=1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert fetched(stable=True) == (0, -1)
+    assert committed() == 0
+    assert fetched(stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert fetched(stable=False) == (0, -1)
+    assert coordinated(cluster, ApiKey.END_TXN, 3, {**who, "committed": True}).error_code == 0
+    eventually(lambda: fetched(stable=True) == (0, 3), WAIT_S, "the offset is committed")
+    assert fetched(stable=False) == (0, 3)
 
 
 def command(cluster: BrokerCluster, output: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
