@@ -13,6 +13,7 @@ Source: KIP-98; Kafka's TransactionIndex and AbortedTxn (3.9), version 0.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -110,6 +111,21 @@ class AbortedLists:
     def remove(self, base_offset: int) -> None:
         """Forget the list of a segment that goes."""
         self.lists.pop(base_offset, None)
+
+    def swapped(self, base_offset: int, replaced: Sequence[int], *, has_any: bool) -> AbortedLists:
+        """Return the lists where a compacted segment is in the place of others, whose files are gone.
+
+        Others than these: a thread may still read a file of the old ones.
+
+        Args:
+            base_offset: of the new segment.
+            replaced: base offsets of the old ones.
+            has_any: whether the new one has a list.
+        """
+        found = AbortedLists(self.folder)
+        left = {base: held for base, held in self.lists.items() if base not in replaced}
+        found.lists = dict(sorted([*left.items(), (base_offset, None)])) if has_any else left
+        return found
 
     def between(self, base_offset: int, offset: int, below: int, *, wait: bool) -> list[AbortedTransaction]:
         """Return those that reach into what is read, in the order of their markers.

@@ -23,10 +23,14 @@ from broker.log.batches import (
 )
 from broker.log.produced import CheckedBatch
 
-#: length, attributes, two deltas, length of the key; key: version, type; length of the value; value: version,
-#: coordinator epoch; number of headers
-_RECORD: Final = Struct(">5shhBhiB")
-_BEFORE_KEY: Final = b"\x20\0\0\0\x08"
+#: the end of the record: delta of the offset, length of the key; key: version, type; length of the value;
+#: value: version, coordinator epoch; number of headers
+_RECORD: Final = Struct(">2shhBhiB")
+#: length, attributes, delta of the time
+_BEFORE: Final = b"\x20\0\0"
+#: the delta has more bytes where compaction has written a delete horizon into the header
+_BEFORE_BYTES_MAX: Final = len(_BEFORE) + 9
+_BEFORE_KEY: Final = b"\0\x08"
 _BEFORE_VALUE: Final = 0x0C
 _VERSION: Final = 0
 _ABORT: Final = 0
@@ -48,9 +52,11 @@ def end_marker_in(header: BatchHeader, parts: Sequence[Buffer]) -> EndMarker | N
         header: of a control batch.
         parts: the batch; its record is in the last one.
     """
-    if header.size != HEADER.size + _RECORD.size:
+    size, content = header.size - HEADER.size, parts[-1]
+    # The length is a zigzag varint of one byte: there is no second record.
+    if not len(_BEFORE) <= size - _RECORD.size <= _BEFORE_BYTES_MAX or content[-size] != 2 * (size - 1):
         return None
-    found = _RECORD.unpack_from(parts[-1], len(parts[-1]) - _RECORD.size)
+    found = _RECORD.unpack_from(content, len(content) - _RECORD.size)
     before_key, key_version, kind, before_value, version, coordinator_epoch, headers_count = found
     shape = (before_key, key_version, before_value, version, headers_count)
     if shape != (_BEFORE_KEY, _VERSION, _BEFORE_VALUE, _VERSION, 0) or kind not in (_ABORT, _COMMIT):
@@ -61,7 +67,9 @@ def end_marker_in(header: BatchHeader, parts: Sequence[Buffer]) -> EndMarker | N
 def end_batch(producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> CheckedBatch:
     """Return the control batch that ends a producer's transaction."""
     kind = _COMMIT if marker.is_commit else _ABORT
-    record = _RECORD.pack(_BEFORE_KEY, _VERSION, kind, _BEFORE_VALUE, _VERSION, marker.coordinator_epoch, 0)
+    record = _BEFORE + _RECORD.pack(
+        _BEFORE_KEY, _VERSION, kind, _BEFORE_VALUE, _VERSION, marker.coordinator_epoch, 0
+    )
     header = BatchHeader(
         base_offset=0,
         batch_length=HEADER.size - LENGTH_OVERHEAD + len(record),

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from broker.log.batches import CONTROL, NO_PRODUCER, PREFIX, BatchHeader, Buffer
-from broker.log.cleaning.swapping import CleanedSegment, finish, put_in_place, stage, unstage
+from broker.log.cleaning.swapping import Cleanable, CleanedSegment, finish, put_in_place, stage, unstage
 from broker.log.copied import copied_batches
 from broker.log.cutting import CutJob, CutPlan, plan_cut
 from broker.log.disk_threads import finished
@@ -402,10 +402,11 @@ class PartitionLog:
         self._epochs.start_at(self.log_start_offset)
         return self.log_start_offset
 
-    def cleanable(self) -> tuple[int, list[Segment], list[tuple[int, int]]]:
-        """Return the log's version, its closed segments on the disk, and which batches stay for producers."""
+    def cleanable(self) -> Cleanable:
+        """Return what there is to compact."""
         closed = [each for each in self.segments.listed[:-1] if not self._pending.closes(each)]
-        return self.segments.version, closed, self._producers.last_offsets()
+        producers = self._producers
+        return Cleanable(self.segments.version, closed, producers.last_offsets(), producers.fencing_epochs())
 
     async def swap_in(self, version: int, cleaned: CleanedSegment) -> int | None:
         """Put a compacted segment in the place of those that it was made of.
@@ -421,7 +422,9 @@ class PartitionLog:
         if version != self.segments.version:
             return None
         stem = f"{self.folder}/{file_name(cleaned.base_offset)}"
-        self._pending.add(partial(stage, stem), partial(self._put_in_place, version, cleaned, stem))
+        self._pending.add(
+            partial(stage, stem, cleaned.next_offset), partial(self._put_in_place, version, cleaned, stem)
+        )
         await self.settled()
         return version + 1 if self.segments.version == version + 1 else None
 
@@ -436,7 +439,11 @@ class PartitionLog:
             each.retire()
         segment = put_in_place(self._files, self.folder, cleaned)
         self.segments.become([*listed[:first], segment, *listed[first + len(replaced) :]])
-        self._pending.add(partial(finish, segment, replaced[1:]), is_slow=True)
+        self._producers.aborted = self.segments.aborted = self._producers.aborted.swapped(
+            cleaned.base_offset, cleaned.replaced, has_any=cleaned.has_aborted
+        )
+        ended = partial(finish, segment, replaced[1:], has_aborted=cleaned.has_aborted)
+        self._pending.add(ended, is_slow=True)
 
     def _remove_oldest(self, expired: Sequence[Segment]) -> None:
         """Let segments go; their files go in a thread, the oldest first: a crash leaves no gap."""

@@ -304,6 +304,10 @@ class Producers:
             for batch in producer.batches
         ]
 
+    def fencing_epochs(self) -> list[tuple[int, int]]:
+        """Return (producer id, epoch) of those of which nothing but a marker is known."""
+        return [(producer_id, each.epoch) for producer_id, each in self._all() if not each.batches]
+
     def truncate_to(self, end_offset: int, base_offset: int) -> bool:
         """Forget the batches from an offset on.
 

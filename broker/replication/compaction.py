@@ -19,10 +19,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from broker.datadir.checkpoints import checkpoint_bytes, read_checkpoint
+from broker.log.aborted import AbortedTransaction
 from broker.log.cleaning import process
 from broker.log.cleaning.dirtiness import ClosedSegment, Dirtiness, dirtiness
 from broker.log.cleaning.keys import ENTRY_BYTES
-from broker.log.cleaning.swapping import CleanedSegment
+from broker.log.cleaning.swapping import Cleanable, CleanedSegment
 from broker.log.cleaning.work import Job
 from broker.log.disk_threads import finished
 from broker.log.files import replace_file
@@ -58,9 +59,8 @@ class CompactionStatus:
 class _Due(NamedTuple):
     key: PartitionKey
     replica: Replica
-    version: int
+    found: Cleanable
     segments: Sequence[ClosedSegment]
-    remembered: Sequence[tuple[int, int]]
     dirty: Dirtiness
 
 
@@ -119,12 +119,13 @@ class Compaction:
         await replica.log.settled()
         replica.log.delete_expired(high_watermark=replica.high_watermark, now_ms=wall_ms())
         await replica.log.settled()
-        version, closed, remembered = replica.log.cleanable()
-        rows = await replica.log.segments.in_thread(partial(_rows, closed))
+        found = replica.log.cleanable()
+        stable_offset = replica.log.last_stable_offset(replica.high_watermark)
+        rows = await replica.log.segments.in_thread(partial(_rows, found.segments))
         settings, now_ms = self._registry.settings_of(key.topic), wall_ms()
-        dirty = dirtiness(rows, offsets.get(key, 0), replica.high_watermark, settings, now_ms)
+        dirty = dirtiness(rows, offsets.get(key, 0), stable_offset, settings, now_ms)
         rows = [each for each in rows if each.next_offset <= dirty.end_offset]
-        return _Due(key, replica, version, rows, remembered, dirty)
+        return _Due(key, replica, found, rows, dirty)
 
     async def _compact(self, due: _Due) -> None:
         try:
@@ -142,10 +143,15 @@ class Compaction:
         if is_final:
             self.status.uncleanable[due.key] = problem
 
-    def _job(self, due: _Due) -> Job:
+    async def _job(self, due: _Due) -> Job:
         settings, now_ms = self._registry.settings_of(due.key.topic), wall_ms()
         deletes_by_age = settings.deletes and settings.retention_ms >= 0
-        log = due.replica.log
+        log, start_offset = due.replica.log, due.replica.log.log_start_offset
+
+        def aborted() -> list[AbortedTransaction]:
+            first, end_offset = due.segments[0].base_offset, due.segments[-1].next_offset
+            return log.segments.aborted.between(first, start_offset, end_offset, wait=True)
+
         return Job(
             folder=log.folder,
             segments=due.segments,
@@ -154,22 +160,23 @@ class Compaction:
             now_ms=now_ms,
             delete_retention_ms=settings.delete_retention_ms,
             segment_bytes=settings.segment_bytes,
-            remembered=due.remembered,
-            aborted=(),
-            start_offset=log.log_start_offset,
+            remembered=due.found.remembered,
+            fencing=due.found.fencing,
+            aborted=await log.segments.in_thread(aborted),
+            start_offset=start_offset,
             oldest_ms=now_ms - settings.retention_ms if deletes_by_age else None,
         )
 
     async def _carry_out(self, due: _Due) -> None:
         running = await self._started()
         assert running.stdin is not None
-        rate = self._options.log_cleaner_io_max_bytes_per_second
+        job, rate = await self._job(due), self._options.log_cleaner_io_max_bytes_per_second
         try:
-            running.stdin.write(process.packed([self._job(due), rate]))
+            running.stdin.write(process.packed([job, rate]))
             await running.stdin.drain()
         except OSError as error:
             raise _CleanerGoneError(f"its process has died: {error}") from error
-        version = due.version
+        version = due.found.version
         while True:
             kind, *values = await self._frame(running)
             if self._registry.replicas.get(due.key) is not due.replica:
@@ -187,7 +194,7 @@ class Compaction:
                 await self._came_to(due, values[0])
                 return
             elif kind == process.FAILED:
-                if due.replica.log.cleanable()[0] == version:
+                if due.replica.log.segments.version == version:
                     self._note(due, values[0], is_final=True)
                 return
 

@@ -1,6 +1,6 @@
 """Which part of a log is dirty, whether it is time to compact it, and which segments become one. Pure.
 
-Whole segments only: never the active one, none that ends above the high watermark or the last stable offset,
+Whole segments only: never the active one, none that ends above the last stable offset,
 none from the first on that is younger than min.compaction.lag.ms.
 Source: Kafka's LogCleanerManager and Cleaner.groupSegmentsBySize (3.9).
 """
@@ -50,7 +50,7 @@ def dirtiness(
     Args:
         segments: from the oldest on.
         first_dirty: what is compacted already ends here; another value than one in the log counts as none.
-        uncleanable_from: the high watermark, or the last stable offset where that is lower.
+        uncleanable_from: the last stable offset.
         settings: the topic's.
         now_ms: the time.
     """

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Final
 
 from broker.log.batches import CONTROL, BatchHeader, Buffer
-from broker.log.cleaning.aborted import AbortedTransactions
+from broker.log.cleaning.aborted import Transactions
 from broker.log.opened import opened
 
 #: what one key costs in memory, roughly
@@ -27,19 +27,19 @@ def digest(key: bytes) -> bytes:
 class LastOffsets:
     """The map of one round."""
 
-    def __init__(self, first_offset: int, keys_max: int, aborted: AbortedTransactions) -> None:
+    def __init__(self, first_offset: int, keys_max: int, transactions: Transactions) -> None:
         """Know no key.
 
         Args:
             first_offset: where the dirty part begins.
             keys_max: so many, but those of the first batch in any case.
-            aborted: their records do not count.
+            transactions: of which no batch was met; records of aborted ones do not count.
         """
         #: what was taken ends here; no record from there on is judged
         self.end_offset = first_offset
         self.offsets: dict[bytes, int] = {}
         self._keys_max = keys_max
-        self._aborted = aborted
+        self._transactions = transactions
 
     def take(self, header: BatchHeader, batch: Buffer) -> bool:
         """Take the next batch; False if its keys do not fit: the round ends before it.
@@ -49,7 +49,8 @@ class LastOffsets:
         room = self._keys_max - len(self.offsets)
         if header.records_count > room and self.offsets:
             return False
-        if header.records_count and not header.attributes & CONTROL and not self._aborted.holds(header):
+        is_aborted = self._transactions.aborts(header)
+        if header.records_count and not header.attributes & CONTROL and not is_aborted:
             base_offset = header.base_offset
             for record in opened(header, batch):
                 if record.key is not None:

@@ -6,6 +6,9 @@ base offset of a batch is in no checksum, so that batches follow one another is 
 A tombstone stays delete.retention.ms after the first round that saw it as the last record of its key; until
 when is written into the header of its batch, in place of the base timestamp. A batch by whose sequence number
 a producer's repeat is known stays, maybe without records. A batch is folded by its own codec.
+
+Records of aborted transactions go. A marker goes as a tombstone does, after the first round that met no batch
+of its transaction; one by which alone a producer's epoch is known stays.
 Source: KIP-534; Kafka's Cleaner.shouldRetainRecord and MemoryRecords.filterTo (3.9).
 """
 
@@ -30,9 +33,10 @@ from broker.log.batches import (
     BatchHeader,
     Buffer,
 )
-from broker.log.cleaning.aborted import AbortedTransactions
+from broker.log.cleaning.aborted import Transactions
 from broker.log.cleaning.keys import digest
 from broker.log.folding import folded
+from broker.log.markers import end_marker_in
 from broker.log.opened import StoredRecord, opened
 
 _NO_SEQUENCE: Final = -1
@@ -52,24 +56,28 @@ class Rules(NamedTuple):
     delete_retention_ms: int
     #: (producer id, last offset) of the batches by which repeats are known
     remembered: Collection[tuple[int, int]] = frozenset()
-    aborted: AbortedTransactions = AbortedTransactions()
+    #: (producer id, epoch) of the markers by which alone an epoch is known
+    fencing: Collection[tuple[int, int]] = frozenset()
     #: records before it were deleted
     start_offset: int = 0
     #: records with an older time go: the topic deletes, too; None: it does not
     oldest_ms: int | None = None
 
 
-def cleaned(batches: Iterable[Batch], rules: Rules, end_offset: int) -> Iterator[Batch]:
+def cleaned(
+    batches: Iterable[Batch], rules: Rules, transactions: Transactions, end_offset: int
+) -> Iterator[Batch]:
     """Yield what stays of batches, without a hole.
 
     Args:
         batches: each begins where the one before it ends.
         rules: what stays.
+        transactions: of the log, which have met every batch before these.
         end_offset: where the last one ends.
     """
     gap: BatchHeader | None = None
     for header, content in batches:
-        kept = _kept(header, content, rules)
+        kept = _kept(header, content, rules, transactions)
         if kept is None:
             if gap is not None and gap.partition_leader_epoch == header.partition_leader_epoch:
                 gap = gap._replace(last_offset_delta=header.last_offset - gap.base_offset)
@@ -114,20 +122,23 @@ def _with_records(header: BatchHeader, records: bytes) -> Batch:
     return header, HEADER.pack(*header) + records
 
 
-def _kept(header: BatchHeader, content: Buffer, rules: Rules) -> Batch | None:
+def _kept(header: BatchHeader, content: Buffer, rules: Rules, transactions: Transactions) -> Batch | None:
     """Return what stays of one batch; None: nothing."""
-    if header.attributes & CONTROL or header.base_offset >= rules.end_offset:
+    if header.attributes & CONTROL:
+        return _kept_marker(header, content, rules, transactions)
+    is_aborted = transactions.aborts(header)
+    if header.base_offset >= rules.end_offset:
         return header, content
     is_remembered = (header.producer_id, header.last_offset) in rules.remembered
     if not header.records_count:
         return (header, content) if is_remembered else None
     records = opened(header, content)
-    kept = [] if rules.aborted.holds(header) else [each for each in records if _stays(header, each, rules)]
+    kept = [] if is_aborted else [each for each in records if _stays(header, each, rules)]
     horizon_ms = None
     if not header.attributes & DELETE_HORIZON and any(
         _is_judged_tombstone(header, each, rules) for each in kept
     ):
-        horizon_ms = min(rules.now_ms + rules.delete_retention_ms, _MS_MAX)
+        horizon_ms = _horizon_ms(rules)
     if len(kept) == len(records) and horizon_ms is None:
         return header, content
     if kept:
@@ -143,6 +154,23 @@ def _kept(header: BatchHeader, content: Buffer, rules: Rules) -> Batch | None:
             records_count=0,
         )
     )
+
+
+def _kept_marker(
+    header: BatchHeader, content: Buffer, rules: Rules, transactions: Transactions
+) -> Batch | None:
+    if end_marker_in(header, (content,)) is None:
+        return header, content
+    is_needed = transactions.ends_any(header) or (header.producer_id, header.producer_epoch) in rules.fencing
+    if is_needed or header.base_offset >= rules.end_offset:
+        return header, content
+    if not header.attributes & DELETE_HORIZON:
+        return _rewritten(header, opened(header, content), _horizon_ms(rules))
+    return (header, content) if rules.now_ms < header.base_timestamp else None
+
+
+def _horizon_ms(rules: Rules) -> int:
+    return min(rules.now_ms + rules.delete_retention_ms, _MS_MAX)
 
 
 def _stays(header: BatchHeader, record: StoredRecord, rules: Rules) -> bool:

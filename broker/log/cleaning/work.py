@@ -11,20 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.log.batches import (
-    CONTROL,
-    HEADER,
-    LENGTH_OVERHEAD,
-    TRANSACTIONAL,
-    BatchHeader,
-    parse_header,
-    plausible,
-)
-from broker.log.cleaning.aborted import AbortedTransactions
+from broker.log.aborted import AbortedTransaction
+from broker.log.batches import HEADER, LENGTH_OVERHEAD, BatchHeader, parse_header, plausible
+from broker.log.cleaning.aborted import Transactions
 from broker.log.cleaning.dirtiness import ClosedSegment, grouped
 from broker.log.cleaning.keys import LastOffsets
 from broker.log.cleaning.rewriting import Batch, Rules, cleaned
-from broker.log.cleaning.swapping import CLEANED, CleanedSegment
+from broker.log.cleaning.swapping import BESIDE_LOG, CLEANED, CleanedSegment
 from broker.log.files import FilePool, disk_errors, remove_file, sync_file
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 
@@ -45,8 +38,10 @@ class Job(NamedTuple):
     segment_bytes: int
     #: (producer id, last offset)
     remembered: Sequence[tuple[int, int]]
-    #: (producer id, first offset, offset of the marker)
-    aborted: Sequence[tuple[int, int, int]]
+    #: (producer id, epoch)
+    fencing: Sequence[tuple[int, int]]
+    #: rows of AbortedTransaction: all that reach into the segments
+    aborted: Sequence[Sequence[int]]
     start_offset: int
     oldest_ms: int | None
 
@@ -62,29 +57,25 @@ def clean(job: Job, spend: Callable[[int], None]) -> Iterator[CleanedSegment | i
         Each new segment; at the end the offset below which all is compacted now.
     """
     segments = [ClosedSegment(*row) for row in job.segments]
-    aborted = AbortedTransactions(job.aborted)
-    known = LastOffsets(job.first_dirty, job.keys_max, aborted)
+    aborted = [AbortedTransaction(*row) for row in job.aborted]
+    known = LastOffsets(job.first_dirty, job.keys_max, Transactions(aborted))
     dirty = [each for each in segments if each.next_offset > job.first_dirty]
-    stop_offset = segments[-1].next_offset
     for header, content in _batches(job.folder, dirty, spend):
-        if header.attributes & (TRANSACTIONAL | CONTROL):
-            # Lists of aborted transactions would have to come along.
-            stop_offset = header.base_offset
-            break
         if header.last_offset >= job.first_dirty and not known.take(header, content):
             break
-    remembered = frozenset((producer_id, offset) for producer_id, offset in job.remembered)
     rules = Rules(
         *(known.offsets, known.end_offset, job.now_ms, job.delete_retention_ms),
-        *(remembered, aborted, job.start_offset, job.oldest_ms),
+        *(_pairs(job.remembered), _pairs(job.fencing), job.start_offset, job.oldest_ms),
     )
-    end_offset = min(known.end_offset, stop_offset)
-    judged = [each for each in segments if each.base_offset < end_offset and each.next_offset <= stop_offset]
-    if judged:
-        end_offset = min(end_offset, judged[-1].next_offset)
+    judged = [each for each in segments if each.base_offset < known.end_offset]
+    transactions = Transactions(aborted)
     for group in grouped(judged, job.segment_bytes):
-        yield _write(job.folder, group, rules, spend)
-    yield end_offset if judged else job.first_dirty
+        yield _write(job.folder, group, rules, transactions, spend)
+    yield known.end_offset
+
+
+def _pairs(rows: Sequence[Sequence[int]]) -> frozenset[tuple[int, int]]:
+    return frozenset((first, second) for first, second in rows)
 
 
 def _batches(folder: str, segments: Sequence[ClosedSegment], spend: Callable[[int], None]) -> Iterator[Batch]:
@@ -107,17 +98,21 @@ def _batches(folder: str, segments: Sequence[ClosedSegment], spend: Callable[[in
 
 
 def _write(
-    folder: str, group: Sequence[ClosedSegment], rules: Rules, spend: Callable[[int], None]
+    folder: str,
+    group: Sequence[ClosedSegment],
+    rules: Rules,
+    transactions: Transactions,
+    spend: Callable[[int], None],
 ) -> CleanedSegment:
     """Write the files of one segment; durable on return."""
     base_offset, next_offset = group[0].base_offset, group[-1].next_offset
     segment = Segment(FilePool(), folder, base_offset)
     stem, path = segment.stem, segment.log_path + CLEANED
-    for suffix in (".log", ".index", ".timeindex"):
+    for suffix in (".log", *BESIDE_LOG):
         remove_file(stem + suffix + CLEANED)
     with disk_errors(path), Path(path).open("xb", buffering=_CHUNK_BYTES) as file:
         os.fchmod(file.fileno(), 0o600)
-        for header, content in cleaned(_batches(folder, group, spend), rules, next_offset):
+        for header, content in cleaned(_batches(folder, group, spend), rules, transactions, next_offset):
             _check_room(segment, header)
             file.write(content)
             spend(len(content))
@@ -125,13 +120,16 @@ def _write(
         file.flush()
         os.fsync(file.fileno())
     segment.note_time()
-    for suffix, index in ((".timeindex", segment.times), (".index", segment.offsets)):
+    aborted = transactions.take_ended()
+    contents = (segment.offsets.to_bytes(), segment.times.to_bytes(), aborted)
+    for suffix, content in zip(BESIDE_LOG, contents, strict=True):
         with disk_errors(stem + suffix):
-            Path(stem + suffix + CLEANED).write_bytes(index.to_bytes())
+            Path(stem + suffix + CLEANED).write_bytes(content)
         sync_file(stem + suffix + CLEANED)
     return CleanedSegment(
         *(base_offset, next_offset, segment.size, segment.max_timestamp, segment.max_timestamp_offset),
         [each.base_offset for each in group],
+        has_aborted=bool(aborted),
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.log.batches import DELETE_HORIZON, checked_batches, parse_header
-from broker.log.cleaning.aborted import AbortedTransactions
+from broker.log.cleaning.aborted import Transactions
 from broker.log.cleaning.dirtiness import ClosedSegment, dirtiness, grouped
 from broker.log.cleaning.keys import LastOffsets
 from broker.log.cleaning.rewriting import Batch, Rules, cleaned
@@ -93,12 +93,12 @@ def remembered(batches: Sequence[Batch]) -> set[tuple[int, int]]:
 def one_round(batches: list[Batch], first_dirty: int, keys_max: int, now_ms: int) -> tuple[list[Batch], int]:
     """Compact once; returns the log and where its dirty part begins now."""
     end_offset = batches[-1][0].last_offset + 1
-    known = LastOffsets(first_dirty, keys_max, AbortedTransactions())
+    known = LastOffsets(first_dirty, keys_max, Transactions())
     for header, content in batches:
         if header.base_offset >= first_dirty and not known.take(header, content):
             break
     rules = Rules(known.offsets, known.end_offset, now_ms, RETENTION_MS, remembered(batches))
-    return list(cleaned(batches, rules, end_offset)), known.end_offset
+    return list(cleaned(batches, rules, Transactions(), end_offset)), known.end_offset
 
 
 @given(sent=st.lists(SENT, min_size=1, max_size=12), keys_max=st.integers(1, 6))
@@ -146,18 +146,7 @@ def test_a_horizon_is_written_once_and_keeps_times() -> None:
 def test_a_topic_that_deletes_too_loses_old_records() -> None:
     batches = log_of([([(b"a", b"1")], NONE, -1, 0), ([(b"b", b"2")], NONE, -1, 0)])
     rules = Rules({}, 2, NOW_MS, 0, oldest_ms=NOW_MS + 1)
-    assert [row.key for row in rows(list(cleaned(batches, rules, 2)))] == [b"b"]
-
-
-def test_aborted_records_go_and_hide_no_others() -> None:
-    batches = log_of([([(b"a", b"1")], NONE, -1, 0), ([(b"a", b"2")], NONE, 7, 0)])
-    content = altered(bytes(batches[1][1]), attributes=0x10)
-    batches[1] = (parse_header(content, 0), content)
-    aborted = AbortedTransactions([(7, 1, 2)])
-    known = LastOffsets(0, 10, aborted)
-    assert all(known.take(*each) for each in batches)
-    rules = Rules(known.offsets, known.end_offset, NOW_MS, 0, aborted=aborted)
-    assert [row.offset for row in rows(list(cleaned(batches, rules, 2)))] == [0]
+    assert [row.key for row in rows(list(cleaned(batches, rules, Transactions(), 2)))] == [b"b"]
 
 
 def segment(base: int, *, size: int = 100, at_ms: int = NOW_MS) -> ClosedSegment:

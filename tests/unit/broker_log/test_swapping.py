@@ -10,15 +10,14 @@ from pathlib import Path
 from unittest import mock
 
 from broker.log.cleaning.swapping import CleanedSegment
-from broker.log.cleaning.work import Job, clean
-from broker.log.opened import opened
+from broker.log.cleaning.work import clean
 from broker.log.partition_log import PartitionLog
+from tests.unit.broker_log.compacting import check_continuous, compact, job_of, rows
 from tests.unit.broker_log.samples import (
     EPOCH,
     EVERYTHING,
     NOW_MS,
     Broker,
-    altered,
     append_batch,
     headers,
     keyed,
@@ -27,14 +26,6 @@ from tests.unit.broker_log.samples import (
     read_all,
     truncate,
 )
-
-
-def job_of(log: PartitionLog, *, segment_bytes: int = 3000, first_dirty: int = 0) -> tuple[int, Job]:
-    version, segments, remembered = log.cleanable()
-    rows = [(each.base_offset, each.next_offset, each.size, 0, 0) for each in segments]
-    return version, Job(
-        *(log.folder, rows, first_dirty, 1000, NOW_MS, 0, segment_bytes, remembered, [], 0, None)
-    )
 
 
 def fill_keyed(log: PartitionLog, count: int, *, keys: int = 7) -> None:
@@ -46,37 +37,6 @@ def fill_keyed(log: PartitionLog, count: int, *, keys: int = 7) -> None:
             log, keyed([(key, b"%d" % number * 20)], producer=producer, at_ms=NOW_MS + number), EPOCH, NOW_MS
         )
     log.settle_flushes()
-
-
-def compact(log: PartitionLog) -> int:
-    """Compact a log as the broker does; returns the offset up to which it is."""
-    version, job = job_of(log)
-    for found in clean(job, lambda _bytes: None):
-        if isinstance(found, int):
-            return found
-        swapped = asyncio.run(log.swap_in(version, found))
-        assert swapped is not None
-        version = swapped
-    raise AssertionError("no end")
-
-
-def rows(log: PartitionLog) -> list[tuple[int, bytes | None]]:
-    content, position = read_all(log, 100_000), 0
-    found = []
-    for header in headers(content):
-        batch = content[position : position + header.size]
-        if header.records_count:
-            found += [(header.base_offset + each.offset_delta, each.key) for each in opened(header, batch)]
-        position += header.size
-    return found
-
-
-def check_continuous(log: PartitionLog) -> None:
-    offset = log.log_start_offset
-    for header in headers(read_all(log, 500)):
-        assert header.base_offset == offset
-        offset = header.last_offset + 1
-    assert offset == log.log_end_offset
 
 
 def test_a_compacted_log_reads_on_and_after_each_start(broker: Broker) -> None:
@@ -160,30 +120,6 @@ def test_times_are_found_in_what_is_left(broker: Broker) -> None:
         found = offset_for_time(log, NOW_MS + number)
         assert found == (None if expected is None else (NOW_MS + expected, expected))
     assert max_timestamp(log) == (NOW_MS + 99, 99)
-
-
-def test_nothing_from_the_first_transaction_on_is_compacted(broker: Broker) -> None:
-    log = broker.create(segment_bytes=1000, cleanup_policy="compact")
-    fill_keyed(log, 30)
-    start = log.log_end_offset
-    sent = altered(
-        keyed([(b"key1", b"x")], producer=(9, 0, 0)),
-        base_offset=start,
-        attributes=0x10,
-        partition_leader_epoch=1,
-    )
-    log.append_as_follower(sent, NOW_MS)
-    for _ in range(30):
-        append_batch(log, keyed([(b"key2", b"y" * 50)]), EPOCH, NOW_MS)
-    log.settle_flushes()
-    before = rows(log)
-    came_to = compact(log)
-    assert 0 < came_to <= start
-    assert [row for row in rows(log) if row[0] >= came_to] == [row for row in before if row[0] >= came_to]
-    assert len(rows(log)) < len(before)
-    left = rows(log)
-    assert compact(log) == came_to
-    assert rows(log) == left
 
 
 def places(records: bytes) -> list[tuple[int, int]]:

@@ -47,7 +47,7 @@ async def test_a_dirty_log_is_compacted_and_noted(broker: TestBroker) -> None:
     status = cleaner(broker).status
     assert (status.failures, status.uncleanable) == (0, {})
     content = (Path(broker.log.folder).parent / CLEANER_NAME).read_text()
-    active = broker.log.cleanable()[1][-1].next_offset
+    active = broker.log.cleanable().segments[-1].next_offset
     assert content == f"0\n1\n{KEY.topic} {KEY.partition} {active}\n"
     await append(broker, 40)
     written = status.bytes_written
