@@ -69,8 +69,8 @@ def tombstones_go_early() -> None:
     """A tombstone goes in the round after the one that saw it first, whatever delete.retention.ms says."""
     shipped = Compaction._job
 
-    def job(self: Compaction, due: Any) -> Job:
-        return shipped(self, due)._replace(delete_retention_ms=0)
+    async def job(self: Compaction, due: Any) -> Job:
+        return (await shipped(self, due))._replace(delete_retention_ms=0)
 
     Compaction._job = job  # type: ignore[method-assign]
 
