@@ -9,12 +9,15 @@ from unittest import mock
 
 import pytest
 
-from broker.log.batches import parse_header
+from broker.log.batches import CONTROL, TRANSACTIONAL, parse_header
+from broker.log.partition_log import PartitionLog
 from broker.replication import compaction
 from broker.replication.compaction import CLEANER_NAME, Compaction
 from controller.wire.codes import ErrorCode
+from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.topic_settings import TopicSettings
-from tests.unit.broker_log.samples import keyed
+from tests.unit.broker_log.samples import NOW_MS, altered, append_batch, headers, keyed, read_all
+from tests.unit.broker_log.transactions import end
 from tests.unit.broker_replication.cluster import KEY, TestBroker, brokers
 
 SETTINGS = TopicSettings(cleanup_policy="compact", segment_bytes=1000)
@@ -53,6 +56,35 @@ async def test_a_dirty_log_is_compacted_and_noted(broker: TestBroker) -> None:
     written = status.bytes_written
     await cleaner(broker).check()
     assert status.bytes_written == written, "what is clean is left alone"
+
+
+async def test_what_was_aborted_is_compacted_away(broker: TestBroker) -> None:
+    log, epoch = broker.log, LeaderEpoch(broker.log.latest_epoch)
+    records = keyed([(b"key0", b"x" * 30)], producer=(7, 0, 0))
+    append_batch(log, altered(records, attributes=TRANSACTIONAL), epoch, NOW_MS)
+    for number in range(41, 60):
+        await append(broker, number)
+    await cleaner(broker).check()
+    assert log.cleanable().segments[-1].next_offset > 41, "what is open is not stable"
+    assert transactional(log) == [40]
+    marker = end(log, 7, is_commit=False, leader_epoch=epoch).base_offset
+    for number in range(marker + 1, marker + 20):
+        await append(broker, number)
+    await cleaner(broker).check()
+    status = cleaner(broker).status
+    assert (status.failures, status.uncleanable) == (0, {})
+    assert transactional(log) == []
+    found = log.segments.aborted.between(0, 0, log.log_end_offset, wait=True)
+    assert [(each.producer_id, each.first_offset, each.last_offset) for each in found] == [(7, 40, marker)]
+
+
+def transactional(log: PartitionLog) -> list[int]:
+    """Offsets of transactional batches that have records."""
+    return [
+        each.base_offset
+        for each in headers(read_all(log))
+        if each.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL and each.records_count
+    ]
 
 
 @pytest.mark.parametrize("program", ["exit 1", "exec sleep 100"])
