@@ -421,14 +421,28 @@ def _asked(asked: Any) -> tuple[str, str]:
     """Ask until there is an outcome: (OK, FAIL: the transaction must be aborted, or UNKNOWN; why)."""
     deadline, text = time.monotonic() + GIVE_UP_S, ""
     while time.monotonic() < deadline:
-        try:
-            asked(CALL_S)
-        except KafkaException as error:
-            problem, text = error.args[0], str(error)
-            if problem.txn_requires_abort():
-                return FAIL, text
-            if not problem.retriable():
-                break
-        else:
+        found: list[KafkaException | None] = []
+        thread = threading.Thread(target=_call, args=(asked, found), daemon=True)
+        thread.start()
+        thread.join(2 * CALL_S)
+        if not found:
+            return UNKNOWN, "the client does not return"
+        error = found[0]
+        if error is None:
             return OK, ""
+        problem, text = error.args[0], str(error)
+        if problem.txn_requires_abort():
+            return FAIL, text
+        if not problem.retriable():
+            break
     return UNKNOWN, text
+
+
+def _call(asked: Any, found: list[KafkaException | None]) -> None:
+    """Call a client in a thread of its own: librdkafka 2.16 may never return, whatever the timeout."""
+    try:
+        asked(CALL_S)
+    except KafkaException as error:
+        found.append(error)
+    else:
+        found.append(None)
