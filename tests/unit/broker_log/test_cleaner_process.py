@@ -51,5 +51,4 @@ def test_an_orphaned_cleaner_ends_in_its_work(broker: Broker) -> None:
         # A sign of life: it is at work.
         assert running.stdout.read(process.LENGTH.size)
         running.stdin.close()
-        running.stdout.close()
         assert running.wait(DEADLINE_S) == 0
