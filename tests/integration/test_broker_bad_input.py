@@ -15,7 +15,7 @@ from typing import Any
 
 import cramjam
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from crc32c import crc32c
@@ -239,24 +239,6 @@ def test_nobody_is_served_on_the_broker_listener_without_a_proof(
     with BrokerLink(address) as link:
         link.send(6, 7, bytes(40))
         assert link.closed_by_broker()
-
-
-def test_transactions_are_refused_at_once(cluster: BrokerCluster, unharmed: BrokerLink) -> None:
-    producer = Producer({**quiet(cluster.bootstrap), "transactional.id": "no"})
-    with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(20)
-    error: Any = refused.value.args[0]
-    assert error.code() != KafkaError._TIMED_OUT, error
-    assert not error.retriable(), error
-
-
-def test_a_coordinator_of_transactions_is_refused_at_once(
-    cluster: BrokerCluster, unharmed: BrokerLink
-) -> None:
-    answer = ask(cluster.address(1), FIND_COORDINATOR, 1, {"key": "no", "key_type": 1})
-    retriable = {14, 15, 16}
-    assert answer.error_code not in {0, *retriable}
-    assert answer.error_message
 
 
 def test_acl_requests_say_that_security_is_disabled(cluster: BrokerCluster, unharmed: BrokerLink) -> None:
