@@ -271,6 +271,5 @@ def _duration(milliseconds: int) -> timedelta:
     return timedelta(milliseconds=milliseconds)
 
 
-def _instant(milliseconds: int) -> datetime:
-    # -1, where there is none, is written as such also by fields that cannot be null.
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+def _instant(milliseconds: int) -> datetime | None:
+    return None if milliseconds < 0 else datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,6 +1,7 @@
 """Requests in versions that kio has left out, in its form: kafka-go and Java's clients 1.0 send them.
 
-CreateTopics 0 and 1, DeleteTopics 0, DescribeConfigs 0. What such a request cannot say stands as a constant
+CreateTopics 0 and 1, DeleteTopics 0, DescribeConfigs 0; and an answer about transactions that kio cannot
+say: a start of -1, where none is open. What such a request cannot say stands as a constant
 of its class, so that handlers need not ask which version it is. Parts that are as in the next version are
 kio's.
 Postponed annotations must stay off: kio reads the types of the fields.
@@ -15,12 +16,13 @@ from typing import Any, ClassVar, Final
 from kio.schema.create_topics.v2.request import CreatableTopic
 from kio.schema.delete_topics.v1.response import DeletableTopicResult
 from kio.schema.describe_configs.v1.request import DescribeConfigsResource
+from kio.schema.describe_transactions.v0.response import DescribeTransactionsResponse, TransactionState
 from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v1.header import RequestHeader
 from kio.schema.response_header.v0.header import ResponseHeader
 from kio.schema.types import TopicName
 from kio.static.constants import EntityType
-from kio.static.primitive import i8, i16, i32Timedelta
+from kio.static.primitive import TZAware, i8, i16, i32Timedelta
 from kio.static.protocol import Entity
 
 from controller.wire.apis import ApiKey
@@ -174,6 +176,20 @@ class DescribeConfigsResponseV0(_Response, _DescribeConfigs):
     results: tuple[DescribedConfigsV0, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedTransaction(TransactionState):
+    """A transactional id."""
+
+    transaction_start_time: TZAware | None = field(metadata={"kafka_type": "datetime_i64"})  # type: ignore[assignment]  # may be -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedTransactions(DescribeTransactionsResponse):
+    """The answer to DescribeTransactions."""
+
+    transaction_states: tuple[DescribedTransaction, ...]
+
+
 def _by_version(*entities: type[Any]) -> Mapping[tuple[int, int], type[Entity]]:
     """Return {(request, version): entity}."""
     return MappingProxyType({(each.__api_key__, each.__version__): each for each in entities})
@@ -183,5 +199,9 @@ EARLY_REQUESTS: Final = _by_version(
     CreateTopicsRequestV0, CreateTopicsRequestV1, DeleteTopicsRequestV0, DescribeConfigsRequestV0
 )
 EARLY_RESPONSES: Final = _by_version(
-    CreateTopicsResponseV0, CreateTopicsResponseV1, DeleteTopicsResponseV0, DescribeConfigsResponseV0
+    CreateTopicsResponseV0,
+    CreateTopicsResponseV1,
+    DeleteTopicsResponseV0,
+    DescribeConfigsResponseV0,
+    DescribedTransactions,
 )
