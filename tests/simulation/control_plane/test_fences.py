@@ -26,7 +26,7 @@ FOUND: dict[str, tuple[tuple[int, ...], str]] = {
     "high-watermark gate": ((7, 19, 58), "I19"),
     "high watermark of consumers": ((1, 2, 3), "I19"),
     "leading by a decision of this generation": ((1, 2, 5), "I23"),
-    "unseen bounces": ((392,), "I19"),
+    "unseen bounces": ((1317, 1322, 1341), "I19"),
     "fetch session epoch": ((3, 21, 59), "I26"),
     "topic id": ((46, 48, 49), "I22"),
     "incarnation": ((5, 15, 20), "I19"),
