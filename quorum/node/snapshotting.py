@@ -103,7 +103,7 @@ class _LogBound:
         #: above it clients do not write
         self.bytes_max = bytes_max
         #: whether the log says so; again once a snapshot was taken in time
-        self.told = False
+        self.is_logged = False
 
 
 class Snapshotter:
@@ -195,9 +195,9 @@ class Snapshotter:
         self.log_bytes = log_bytes
         holds = log_bytes > self._bound.bytes_max
         if holds and not self._holder.log_is_long:
-            if not self._bound.told:
+            if not self._bound.is_logged:
                 log.warning("writes wait for a snapshot: it covers all but %d bytes of the log", log_bytes)
-            self._bound.told = True
+            self._bound.is_logged = True
             # Not after the pause of one that was given up: little changes from now on.
             self._runtime.call_soon(self._guard, self._begin)
         self._holder.log_is_long = holds
@@ -352,7 +352,7 @@ class Snapshotter:
         self.last = taking.covered
         self._given_up = 0
         self._replay.due_ms = taking.applied_ms + REPLAY_MS_MAX
-        self._bound.told = self._holder.log_is_long
+        self._bound.is_logged = self._holder.log_is_long
         self._note_log_bytes(self.log_bytes - taking.log_bytes)
         log.info(
             "took the snapshot of index %d: %d bytes in %d ms",

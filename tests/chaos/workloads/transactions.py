@@ -213,7 +213,7 @@ def _committed(bootstrap: str) -> dict[str, int]:
                     return answers
             return []
 
-        for each in eventually(look, FINAL_DEADLINE_S, f"the offsets of {topic} are told"):
+        for each in eventually(look, FINAL_DEADLINE_S, f"{topic} says its offsets"):
             found[str(place * PARTITIONS + each.partition)] = max(each.offset, -1)
         consumer.close()
     return found
