@@ -36,13 +36,13 @@ class _WatchedNode(QuorumNode):
                     output.write(f"{spent_ms:.1f} {cpu_ms:.1f}\n")
             loop.call_later(INTERVAL_S, look, now_s, cpu_s)
 
-        # On a quiet machine nothing may ever be noted.
-        Path(TURNS).touch()
         await super().start()
         look(time.monotonic(), time.thread_time())
 
 
 if __name__ == "__main__":
+    # On a quiet machine nothing may ever be noted.
+    Path(TURNS).touch()
     # `quorate serve` looks the class up when it runs.
     sys.modules["quorum.node.node"].QuorumNode = _WatchedNode  # type: ignore[attr-defined]
     sys.exit(main())
