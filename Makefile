@@ -20,7 +20,7 @@ STRIKES ?= 16
 # how often `make sink-kills` kills the driver
 KILLS ?= 20
 # what `make test` runs, in this order: the quick and telling ones first
-SUITES := $(wildcard $(addprefix tests/,tidy unit scenarios model simulation integration conformance chaos ecosystem pipeline))
+SUITES := $(wildcard $(addprefix tests/,tidy unit scenarios model simulation integration conformance chaos pipeline))
 # how the tests of a suite run side by side; those marked `alone` judge how quick something is, and run last
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
@@ -29,8 +29,8 @@ ON_ALL_CORES_tests/model := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/integration := $(SIDE_BY_SIDE) --dist loadfile
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
-# the long ones by `make ecosystem` alone
-ON_ALL_CORES_tests/ecosystem := -n 2 --dist loadfile
+# both wait most of the time, for strikes and for virtual machines: they run together
+ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
