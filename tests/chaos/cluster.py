@@ -22,6 +22,7 @@ from typing import Final, Self
 from kazoo.exceptions import KazooException
 
 from tests.chaos import clocks
+from tests.chaos.clients import Client
 from tests.chaos.planted import VARIABLE
 from tests.chaos.proxies import Proxies
 from tests.support.broker_cluster import BrokerCluster, BrokerProcess
@@ -108,6 +109,8 @@ class ChaosCluster:
         self._temporary = tempfile.TemporaryDirectory(prefix="quorate-chaos-")
         self.folder = Path(self._temporary.name)
         self.proxies = Proxies(self.folder)
+        #: Those that are processes of their own.
+        self.clients: list[Client] = []
         self.nodes = ProxiedNodes(self.proxies, nodes, self.folder, faked_clocks=faked_clocks)
         self.brokers: BrokerCluster = ProxiedBrokers(
             brokers, self.nodes, self.folder, faked_clocks=faked_clocks, planted=planted
@@ -231,9 +234,8 @@ class ChaosCluster:
     def output_files(self) -> dict[str, Path]:
         """{name: what that process printed}."""
         files = {f"node-{node.node_id}": node.output_path for node in self.nodes.nodes.values()}
-        return files | {
-            f"broker-{each.broker_id}": each.output_path for each in self.brokers.brokers.values()
-        }
+        files |= {f"broker-{each.broker_id}": each.output_path for each in self.brokers.brokers.values()}
+        return files | {each.name: each.output_path for each in self.clients}
 
     # -- life ------------------------------------------------------------------------------------------------
 

@@ -70,6 +70,8 @@ class Workload(abc.ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     needs_brokers: ClassVar[bool] = False
+    #: some clients are processes of their own
+    has_clients: ClassVar[bool] = False
     #: it plays a part that real brokers would play, too
     excludes_brokers: ClassVar[bool] = False
 
