@@ -65,13 +65,17 @@ class ClientProcess:
 
     def wake(self, *, over: bool) -> None:
         """Let it go on until its life ends, or until what it has begun is over."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            if over:
-                self.process.stdin.close()
-            else:
+        if over:
+            self._end_input()
+        else:
+            with contextlib.suppress(BrokenPipeError):
                 print("last", file=self.process.stdin, flush=True)
         self.process.send_signal(signal.SIGCONT)
+
+    def _end_input(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
 
     def join(self, deadline: float) -> int:
         """Return its exit code, after its history is complete; it is killed at the deadline."""
@@ -82,6 +86,7 @@ class ClientProcess:
             return self.process.wait()
         finally:
             self._history.join()
+            self._end_input()
             assert self.process.stdout is not None
             self.process.stdout.close()
 
