@@ -16,8 +16,9 @@ import http.client
 import itertools
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from kazoo.exceptions import KazooException
 
@@ -178,12 +179,22 @@ class ChaosCluster:
 
     def controller_now(self) -> int:
         """The broker that says that it is the controller with the highest epoch; 0 if none."""
+        return self._holder_now(
+            lambda status, broker_id: status["controller_id"] == broker_id and status["controller_epoch"]
+        )
+
+    def coordinator_now(self) -> int:
+        """The broker that says that it is the coordinator with the highest epoch; 0 if none."""
+        return self._holder_now(
+            lambda status, _: status["coordinator"] and status["coordinator"]["coordinator_epoch"]
+        )
+
+    def _holder_now(self, epoch_of: Callable[[dict[str, Any], int], Any]) -> int:
         found = [(0, 0)]
         for broker_id in self.brokers.awake():
             with contextlib.suppress(OSError, http.client.HTTPException):
-                status = self.brokers.status(broker_id)
-                if status["controller_id"] == broker_id:
-                    found.append((int(status["controller_epoch"]), broker_id))
+                if epoch := epoch_of(self.brokers.status(broker_id), broker_id):
+                    found.append((int(epoch), broker_id))
         return max(found)[1]
 
     def partitions_left_by(self, broker_id: int) -> int:
