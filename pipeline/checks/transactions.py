@@ -9,9 +9,11 @@ partition of the output. Operations:
     abort     [transactional id, life, tag]     nobody ever asks to commit this tag
     see       [partition, offset]               a read_committed reader was given the record in the result
 
-Final state: `{isolation, partition, offset, record}` of every record, once for each isolation level,
-`{committed: {partition: the group's offset}}`, and `{stable: {partition: [last stable offset, high
-watermark]}}` once every transaction must have ended.
+A transaction also writes the offset after its last input of a partition into a compacted topic, with the
+input partition as key. Final state: `{isolation, partition, offset, record}` of every record of the output,
+once for each isolation level, `{committed: {partition: the group's offset}}`, `{latest: [[input partition,
+offset], …]}` of every record of the compacted topic that read_committed shows, and `{stable: {name of a
+partition: [last stable offset, high watermark]}}` once every transaction must have ended.
 Source: KIP-98, KIP-447.
 """
 
@@ -29,6 +31,7 @@ CHECK_ORDER: Final = "order per input partition"
 CHECK_WHOLE: Final = "all of a transaction or nothing"
 CHECK_READERS: Final = "read_committed sees what is committed"
 CHECK_OFFSETS: Final = "offsets match the output"
+CHECK_LATEST: Final = "compacted output"
 CHECK_FENCED: Final = "fenced producers"
 READ_COMMITTED: Final = "read_committed"
 #: A fenced producer hears that it is fenced, not that its transaction is in a wrong state.
@@ -45,8 +48,10 @@ class _Final:
     records: dict[str, dict[Place, Record]] = field(default_factory=dict)
     #: {input partition: offset}; empty: not recorded
     committed: dict[int, int] = field(default_factory=dict)
+    #: (input partition, offset), in the order of each partition of the compacted topic
+    latest: list[tuple[int, int]] = field(default_factory=list)
     #: {output partition: (last stable offset, high watermark)}
-    stable: dict[int, tuple[int, int]] = field(default_factory=dict)
+    stable: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> _Final:
@@ -57,8 +62,10 @@ class _Final:
                 level[line["partition"], line["offset"]] = line["record"]
             elif "committed" in line:
                 found.committed = {int(key): offset for key, offset in line["committed"].items()}
+            elif "latest" in line:
+                found.latest = [(partition, offset) for partition, offset in line["latest"]]
             else:
-                found.stable = {int(key): (low, high) for key, (low, high) in line["stable"].items()}
+                found.stable = {key: (low, high) for key, (low, high) in line["stable"].items()}
         return found
 
     @property
@@ -74,12 +81,15 @@ def check_transactions(operations: Sequence[Operation], lines: Iterable[Line]) -
     inits = [each for each in operations if each.operation == "init" and each.outcome == OK]
     seen = [each for each in operations if each.operation == "see" and each.outcome == OK]
     inputs = _inputs(final.visible)
+    # Each of them has written one record, and more where it had inputs of several partitions.
+    gone = sum(each.outcome == OK for each in commits) - len(final.latest)
     return [
         judge(CHECK_ONCE, len(inputs), _once(inputs)),
         judge(CHECK_ORDER, len(inputs), _order(inputs)),
         judge(CHECK_WHOLE, len(commits), _whole(commits, final.visible)),
         judge(CHECK_READERS, len(seen), [*_final_levels(final), *_readers(commits, seen, final.visible)]),
         judge(CHECK_OFFSETS, len(final.committed), _offsets(inputs, final.committed)),
+        judge(CHECK_LATEST, max(gone, 0), _latest(final)),
         judge(CHECK_FENCED, len(inits), _fenced(commits, inits, final.visible)),
     ]
 
@@ -176,17 +186,33 @@ def _offsets(inputs: Sequence[tuple[Place, Place]], committed: Mapping[int, int]
             yield f"input partition {partition}: {offset} is committed, {early} are in the output"
 
 
+def _latest(final: _Final) -> Iterator[str]:
+    """Compare the last record of each key with the offset that was committed together with it."""
+    last: dict[int, int] = {}
+    for partition, offset in final.latest:
+        if offset <= last.get(partition, -1):
+            yield f"input partition {partition}: {offset} comes after {last[partition]}"
+        last[partition] = offset
+    for partition, offset in final.committed.items():
+        found = last.get(partition, -1)
+        if found != offset:
+            yield f"input partition {partition}: {offset} is committed, the last record says {found}"
+
+
 def _fenced(
     commits: Sequence[Operation], inits: Sequence[Operation], visible: Mapping[Place, Record]
 ) -> Iterator[str]:
     """Find what a life committed, though it asked only when a later life of its id had begun."""
     tags = {record["tag"] for record in visible.values()}
+    began_ns = {(each.argument[0], each.argument[1]): each.completed_ns for each in inits}
     for each in commits:
         name, life, tag = each.argument
         later = [
             one.argument[1]
             for one in inits
-            if one.argument[0] == name and one.argument[1] > life and one.completed_ns < each.invoked_ns
+            if one.argument[0] == name
+            and one.invoked_ns > began_ns.get((name, life), NEVER_NS)
+            and one.completed_ns < each.invoked_ns
         ]
         if later and (each.outcome == OK or tag in tags):
             yield f"{tag} was committed by life {life} of {name}, after life {later[0]} had begun"

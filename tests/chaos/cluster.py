@@ -16,12 +16,14 @@ import http.client
 import itertools
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from kazoo.exceptions import KazooException
 
 from tests.chaos import clocks
+from tests.chaos.clients import Client
 from tests.chaos.planted import VARIABLE
 from tests.chaos.proxies import Proxies
 from tests.support.broker_cluster import BrokerCluster, BrokerProcess
@@ -108,6 +110,8 @@ class ChaosCluster:
         self._temporary = tempfile.TemporaryDirectory(prefix="quorate-chaos-")
         self.folder = Path(self._temporary.name)
         self.proxies = Proxies(self.folder)
+        #: Those that are processes of their own.
+        self.clients: list[Client] = []
         self.nodes = ProxiedNodes(self.proxies, nodes, self.folder, faked_clocks=faked_clocks)
         self.brokers: BrokerCluster = ProxiedBrokers(
             brokers, self.nodes, self.folder, faked_clocks=faked_clocks, planted=planted
@@ -175,12 +179,22 @@ class ChaosCluster:
 
     def controller_now(self) -> int:
         """The broker that says that it is the controller with the highest epoch; 0 if none."""
+        return self._holder_now(
+            lambda status, broker_id: status["controller_id"] == broker_id and status["controller_epoch"]
+        )
+
+    def coordinator_now(self) -> int:
+        """The broker that says that it is the coordinator with the highest epoch; 0 if none."""
+        return self._holder_now(
+            lambda status, _: status["coordinator"] and status["coordinator"]["coordinator_epoch"]
+        )
+
+    def _holder_now(self, epoch_of: Callable[[dict[str, Any], int], Any]) -> int:
         found = [(0, 0)]
         for broker_id in self.brokers.awake():
             with contextlib.suppress(OSError, http.client.HTTPException):
-                status = self.brokers.status(broker_id)
-                if status["controller_id"] == broker_id:
-                    found.append((int(status["controller_epoch"]), broker_id))
+                if epoch := epoch_of(self.brokers.status(broker_id), broker_id):
+                    found.append((int(epoch), broker_id))
         return max(found)[1]
 
     def partitions_left_by(self, broker_id: int) -> int:
@@ -231,9 +245,8 @@ class ChaosCluster:
     def output_files(self) -> dict[str, Path]:
         """{name: what that process printed}."""
         files = {f"node-{node.node_id}": node.output_path for node in self.nodes.nodes.values()}
-        return files | {
-            f"broker-{each.broker_id}": each.output_path for each in self.brokers.brokers.values()
-        }
+        files |= {f"broker-{each.broker_id}": each.output_path for each in self.brokers.brokers.values()}
+        return files | {each.name: each.output_path for each in self.clients}
 
     # -- life ------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Writes histories while they happen: two lines an operation, one file a process.
 
+A client in a process of its own prints its lines, and the recorder of the run takes them from there.
 Also keeps what nemeses ask: how many operations are under way, how many were answered, and how long the last
 ones took. Times are of the monotonic clock, which all processes of a machine share.
 Source: docs/reliability.md, "Workloads and what judges them".
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -98,16 +101,17 @@ class Process:
 class Recorder:
     """All histories of a run; its processes may live in several threads."""
 
-    def __init__(self, folder: Path) -> None:
-        """Write into a folder, which is made."""
+    def __init__(self, folder: Path | None) -> None:
+        """Write into a folder, which is made; None: to the standard output, for `take`."""
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._files: list[IO[str]] = []
         #: their names
         self.files: list[str] = []
         #: {operations under way: when they began}
-        self._began: dict[int, int] = {}
+        self._began: dict[Hashable, int] = {}
         #: {outcome: how many operations}
         self.counts = {OK: 0, FAIL: 0, UNKNOWN: 0}
         #: (time of the answer, latency) of the last operations that were asked and succeeded
@@ -119,6 +123,8 @@ class Recorder:
 
     def open(self, name: str) -> IO[str]:
         """Open the file of a process."""
+        if self.folder is None:
+            return sys.stdout
         file = (self.folder / f"{name}.jsonl").open("x", encoding="utf-8")
         self._files.append(file)
         self.files.append(f"{name}.jsonl")
@@ -130,6 +136,24 @@ class Recorder:
             if not file.closed:
                 file.write(json.dumps(line) + "\n")
 
+    def take(self, name: str, lines: Iterable[str]) -> None:
+        """Write the history of a client that prints it, line by line, until it ends."""
+        file = self.open(name)
+        began: dict[Hashable, int] = {}
+        try:
+            for text in lines:
+                line = json.loads(text)
+                call: Hashable = (name, line["operation"], json.dumps(line["argument"]))
+                if line["type"] == INVOKE:
+                    began[call] = line["time_ns"]
+                    self.began(call, line["time_ns"])
+                else:
+                    self.ended(call, line["type"], began.pop(call), line["time_ns"])
+                self.write(file, line)
+        finally:
+            for left in began:
+                self.forget(left)
+
     @property
     def under_way(self) -> int:
         """How many operations have no outcome yet."""
@@ -140,18 +164,23 @@ class Recorder:
         with self._lock:
             return (time.monotonic_ns() - min(self._began.values(), default=time.monotonic_ns())) / 1e9
 
-    def began(self, call: int, began_ns: int) -> None:
+    def began(self, call: Hashable, began_ns: int) -> None:
         """Count an operation."""
         with self._lock:
             self._began[call] = began_ns
 
-    def ended(self, call: int, outcome: str, began_ns: int, ended_ns: int) -> None:
+    def ended(self, call: Hashable, outcome: str, began_ns: int, ended_ns: int) -> None:
         """Count its end."""
         with self._lock:
             self._began.pop(call, None)
             self.counts[outcome] += 1
             if outcome == OK and ended_ns - began_ns > NOTED_NS:
                 self._latencies.append((ended_ns, ended_ns - began_ns))
+
+    def forget(self, call: Hashable) -> None:
+        """Count an operation no more: its client is gone."""
+        with self._lock:
+            self._began.pop(call, None)
 
     def latency_ms(self, since_ns: int, until_ns: int) -> float | None:
         """What a quarter of the operations that succeeded in a time exceeded; None if there were too few."""

@@ -130,6 +130,8 @@ def run(plan: Plan) -> Report:
     rng = random.Random(plan.seed)
     kinds = [WORKLOADS[name] for name in plan.workloads]
     nemeses = [find_nemesis(name) for name in plan.nemeses]
+    if not any(each.has_clients for each in kinds):
+        nemeses = [each for each in nemeses if not each.needs_clients]
     with_brokers = any(each.needs_brokers for each in kinds) or any(each.needs_brokers for each in nemeses)
     recorder = Recorder(folder / "history")
     with made(plan, with_brokers) as cluster:

@@ -20,6 +20,8 @@ class Nemesis(abc.ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     needs_brokers: ClassVar[bool] = False
+    #: strikes clients that are processes of their own
+    needs_clients: ClassVar[bool] = False
     #: the nodes run with libfaketime
     fakes_clocks: ClassVar[bool] = False
     #: how long it holds, seconds: drawn from this range

@@ -165,6 +165,18 @@ class KillController(Kill):
         return [], [self.cluster.controller_now() or self.rng.choice(self.cluster.broker_ids)]
 
 
+class KillCoordinator(Kill):
+    """The coordinator of groups and transactions."""
+
+    name: ClassVar[str] = "kill-coordinator"
+    description: ClassVar[str] = "SIGKILL for the coordinator's broker"
+    needs_brokers: ClassVar[bool] = True
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """The coordinator."""
+        return [], [self.cluster.coordinator_now() or self.rng.choice(self.cluster.broker_ids)]
+
+
 class KillBrokers(Kill):
     """Two brokers at once, so that partitions fall below min.insync.replicas."""
 
@@ -255,6 +267,18 @@ class PauseController(Pause):
         return 0, self.cluster.controller_now() or self.rng.choice(self.cluster.broker_ids)
 
 
+class PauseCoordinator(Pause):
+    """The coordinator of groups and transactions."""
+
+    name: ClassVar[str] = "pause-coordinator"
+    description: ClassVar[str] = "SIGSTOP for the coordinator's broker"
+    needs_brokers: ClassVar[bool] = True
+
+    def victim(self) -> tuple[int, int]:
+        """The coordinator."""
+        return 0, self.cluster.coordinator_now() or self.rng.choice(self.cluster.broker_ids)
+
+
 class PauseBroker(Pause):
     """Any broker."""
 
@@ -329,5 +353,6 @@ class RollingRestart(Nemesis):
 
 PROCESS: Final[tuple[type[Nemesis], ...]] = (
     *(KillNode, KillLeader, KillAllNodes, PauseLeader, TransferLeadership, RollingRestart),
-    *(SlowClose, KillBroker, KillController, KillBrokers, PauseController, PauseBroker),
+    *(SlowClose, KillBroker, KillController, KillCoordinator, KillBrokers),
+    *(PauseController, PauseCoordinator, PauseBroker),
 )

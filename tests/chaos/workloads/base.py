@@ -11,9 +11,12 @@ import asyncio
 import contextlib
 import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Final, NamedTuple
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from pipeline.checks.history import Operation
 from pipeline.checks.suites import judge_workload
@@ -30,13 +33,27 @@ from quorum.client.client import DEFAULT_SESSION_TIMEOUT_MS
 from quorum.errors import QuorateError
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.recorder import Call, Process, Recorder
+from tests.support.broker_records import quiet
+from tests.support.nodes import eventually
 
 OPERATION_TIMEOUT_S: Final = 6.0
 #: How long a client looks for a server before it says so and looks again.
 CONNECT_PATIENCE_MS: Final = 4000.0
 BAD_VERSION: Final = "bad version"
+#: Of each partition of a topic, if there are as many brokers.
+REPLICAS: Final = 3
+#: A log that is dirty at once, and whose segments end soon: for topics that are compacted during a run.
+COMPACTED: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "1500",
+}
+#: How long cleaners have at the end; a checker says so if nothing was cleaned.
+CLEAN_DEADLINE_S: Final = 45.0
 
 Answer = tuple[Any, int]
+#: {name: settings}
+Topics = Mapping[str, Mapping[str, str]]
 
 
 class History(NamedTuple):
@@ -53,6 +70,8 @@ class Workload(abc.ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     needs_brokers: ClassVar[bool] = False
+    #: some clients are processes of their own
+    has_clients: ClassVar[bool] = False
     #: it plays a part that real brokers would play, too
     excludes_brokers: ClassVar[bool] = False
 
@@ -77,6 +96,46 @@ class Workload(abc.ABC):
     def check(cls, history: History) -> list[Verdict]:
         """Judge the workload's part of a history, known by the keys that it uses."""
         return judge_workload(cls.name, history.operations, history.final)
+
+
+class TopicWorkload(Workload):
+    """Clients of brokers, and the topics that they need."""
+
+    needs_brokers: ClassVar[bool] = True
+    topics: ClassVar[Topics]
+    #: of each topic
+    partitions: ClassVar[int]
+
+    async def set_up(self) -> None:
+        """Create the topics; acknowledged is what two replicas have."""
+        await asyncio.to_thread(self._create_topics)
+
+    def _create_topics(self) -> None:
+        admin = AdminClient(quiet(self.cluster.bootstrap))
+        replicas = min(REPLICAS, len(self.cluster.broker_ids))
+        common = {"min.insync.replicas": str(min(2, replicas))}
+        topics = [
+            NewTopic(name, self.partitions, replicas, config=common | dict(settings))
+            for name, settings in self.topics.items()
+        ]
+        for future in admin.create_topics(topics).values():
+            future.result(30)
+        self.wait_in_sync()
+
+    def wait_in_sync(self) -> None:
+        """Return when every partition has all of its replicas."""
+        for name in self.topics:
+            self.cluster.brokers.wait_in_sync(name)
+
+    def wait_clean(self) -> None:
+        """Return when cleaners have nothing to do, or have had their time."""
+        brokers, ratio = self.cluster.brokers, "quorate_broker_cleaner_max_dirty_ratio"
+        with contextlib.suppress(AssertionError):
+            eventually(
+                lambda: all(brokers.metric(each, ratio) <= 0.01 for each in brokers.brokers),
+                CLEAN_DEADLINE_S,
+                "every log is clean",
+            )
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> None:

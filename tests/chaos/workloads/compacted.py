@@ -8,7 +8,6 @@ holds is read from its disk. Judged by `pipeline.checks.compacted`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import threading
 import time
@@ -18,8 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from broker.datadir.directory import LogDirectory
 from broker.log.batches import checked_batches
@@ -28,15 +25,13 @@ from broker.log.partition_log import PartitionLog
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 from tests.chaos.recorder import Call, Process
-from tests.chaos.workloads.base import Workload, in_threads
+from tests.chaos.workloads.base import COMPACTED, Topics, TopicWorkload, in_threads
 from tests.support.broker_records import quiet, reading
-from tests.support.nodes import eventually
 
 PREFIX: Final = "compacted-"
 #: {topic: how long its tombstones stay, milliseconds; None: for longer than any run}
 TOPICS: Final = {f"{PREFIX}kept": None, f"{PREFIX}quick": 3_000}
 PARTITIONS: Final = 2
-REPLICAS: Final = 3
 WRITERS: Final = 2
 #: Of each writer in each topic.
 KEYS: Final = 6
@@ -51,8 +46,6 @@ DELIVERY_TIMEOUT_MS: Final = 60_000
 DELETES: Final = 0.1
 RESTS: Final = 0.5
 REST_S: Final = (5.0, 40.0)
-#: How long cleaners have at the end; the checker says so if nothing was cleaned.
-CLEAN_DEADLINE_S: Final = 45.0
 #: Digits of a value.
 WIDTH: Final = 20
 #: A last record in each partition: what came before it is in all replicas, and can be cleaned.
@@ -62,34 +55,16 @@ LAST_KEY: Final = b"last"
 Key = tuple[str, int]
 
 
-class Compacted(Workload):
+class Compacted(TopicWorkload):
     """Two writers and a scanner of two compacted topics with three replicas."""
 
     name: ClassVar[str] = "compacted"
     description: ClassVar[str] = "keys of compacted topics: rising numbers, tombstones, scans"
-    needs_brokers: ClassVar[bool] = True
-
-    async def set_up(self) -> None:
-        """Create the topics."""
-        await asyncio.to_thread(self._create_topics)
-
-    def _create_topics(self) -> None:
-        admin = AdminClient(quiet(self.cluster.bootstrap))
-        replicas = min(REPLICAS, len(self.cluster.broker_ids))
-        config = {
-            "cleanup.policy": "compact",
-            "min.cleanable.dirty.ratio": "0.01",
-            "segment.ms": "1500",
-            "min.insync.replicas": str(min(2, replicas)),
-        }
-        topics = []
-        for topic, retention_ms in TOPICS.items():
-            more = {} if retention_ms is None else {"delete.retention.ms": str(retention_ms)}
-            topics.append(NewTopic(topic, PARTITIONS, replicas, config=config | more))
-        for future in admin.create_topics(topics).values():
-            future.result(30)
-        for topic in TOPICS:
-            self.cluster.brokers.wait_in_sync(topic)
+    topics: ClassVar[Topics] = {
+        topic: COMPACTED | ({} if retention_ms is None else {"delete.retention.ms": str(retention_ms)})
+        for topic, retention_ms in TOPICS.items()
+    }
+    partitions: ClassVar[int] = PARTITIONS
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run writers and the scanner in threads until stop is set."""
@@ -132,16 +107,9 @@ class Compacted(Workload):
 
     def _read_replicas(self) -> list[dict[str, Any]]:
         brokers = self.cluster.brokers
-        for topic in TOPICS:
-            brokers.wait_in_sync(topic)
+        self.wait_in_sync()
         self._write_last()
-        ratio = "quorate_broker_cleaner_max_dirty_ratio"
-        with contextlib.suppress(AssertionError):
-            eventually(
-                lambda: all(brokers.metric(each, ratio) <= 0.01 for each in brokers.brokers),
-                CLEAN_DEADLINE_S,
-                "every log is clean",
-            )
+        self.wait_clean()
         brokers.stop(*brokers.brokers)
         lines = [
             line

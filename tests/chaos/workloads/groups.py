@@ -18,20 +18,17 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.errors import KafkaError as PythonKafkaError
 
 from tests.chaos.recorder import Call, Process
-from tests.chaos.workloads.base import Workload, in_threads
+from tests.chaos.workloads.base import Topics, TopicWorkload, in_threads
 from tests.support.broker_records import quiet
 from tests.support.nodes import eventually
 
 TOPIC: Final = "chaos-group"
 PARTITIONS: Final = 4
-REPLICAS: Final = 3
 PREFIX: Final = "group-"
 CLASSIC, NEW = "classic", "consumer"
 SESSION_MS: Final = 6_000
@@ -52,23 +49,13 @@ def key_of(group: str, partition: int) -> str:
     return f"{PREFIX}{group}-{partition}"
 
 
-class Groups(Workload):
+class Groups(TopicWorkload):
     """Three members of a classic group, two of a KIP-848 group, a producer and an observer of each group."""
 
     name: ClassVar[str] = "groups"
     description: ClassVar[str] = "consumer groups, classic and KIP-848, whose members come and go"
-    needs_brokers: ClassVar[bool] = True
-
-    async def set_up(self) -> None:
-        """Create the topic."""
-        await asyncio.to_thread(self._create_topic)
-
-    def _create_topic(self) -> None:
-        admin = AdminClient(quiet(self.cluster.bootstrap))
-        replicas = min(REPLICAS, len(self.cluster.broker_ids))
-        topic = NewTopic(TOPIC, PARTITIONS, replicas, config={"min.insync.replicas": str(min(2, replicas))})
-        admin.create_topics([topic])[TOPIC].result(30)
-        self.cluster.brokers.wait_in_sync(TOPIC)
+    topics: ClassVar[Topics] = {TOPIC: {}}
+    partitions: ClassVar[int] = PARTITIONS
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run producer, members and observers in threads until stop is set."""

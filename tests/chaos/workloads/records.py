@@ -17,17 +17,13 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from pipeline.checks.suites import STATES_REPLICAS
 from tests.chaos.recorder import Call, Process
-from tests.chaos.workloads.base import Workload, in_threads
+from tests.chaos.workloads.base import Topics, TopicWorkload, in_threads
 from tests.support.broker_records import quiet, reading
 
 TOPIC: Final = "chaos"
 PARTITIONS: Final = 6
-REPLICAS: Final = len(STATES_REPLICAS)
 PRODUCERS: Final = 2
 #: Records of a producer without an outcome; it waits there.
 IN_FLIGHT_MAX: Final = 200
@@ -40,24 +36,13 @@ def key_of(partition: int | None) -> str:
     return f"{TOPIC}-{partition}"
 
 
-class Records(Workload):
+class Records(TopicWorkload):
     """Two producers and one reader of a topic with three replicas and min.insync.replicas 2."""
 
     name: ClassVar[str] = "records"
     description: ClassVar[str] = "records with acks=all from idempotent producers, and a reader"
-    needs_brokers: ClassVar[bool] = True
-
-    async def set_up(self) -> None:
-        """Create the topic."""
-        await asyncio.to_thread(self._create_topic)
-
-    def _create_topic(self) -> None:
-        admin = AdminClient(quiet(self.cluster.bootstrap))
-        replicas = min(REPLICAS, len(self.cluster.broker_ids))
-        topic = NewTopic(TOPIC, PARTITIONS, replicas, config={"min.insync.replicas": str(min(2, replicas))})
-        for future in admin.create_topics([topic]).values():
-            future.result(30)
-        self.cluster.brokers.wait_in_sync(TOPIC)
+    topics: ClassVar[Topics] = {TOPIC: {}}
+    partitions: ClassVar[int] = PARTITIONS
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run producers and the reader in threads until stop is set."""
@@ -89,7 +74,7 @@ class Records(Workload):
         return await asyncio.to_thread(self._read_all)
 
     def _read_all(self) -> list[dict[str, Any]]:
-        self.cluster.brokers.wait_in_sync(TOPIC)
+        self.wait_in_sync()
         consumer = Consumer(reading(self.cluster.bootstrap))
         lines: list[dict[str, Any]] = []
         for partition in range(PARTITIONS):

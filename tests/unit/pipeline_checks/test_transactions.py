@@ -10,6 +10,7 @@ import pytest
 from pipeline.checks.history import FAIL, OK, UNKNOWN, Operation
 from pipeline.checks.transactions import (
     CHECK_FENCED,
+    CHECK_LATEST,
     CHECK_OFFSETS,
     CHECK_ONCE,
     CHECK_ORDER,
@@ -17,6 +18,7 @@ from pipeline.checks.transactions import (
     CHECK_WHOLE,
     check_transactions,
 )
+from pipeline.checks.verdicts import NOTHING_JUDGED
 from tests.unit.pipeline_checks.histories import op
 
 Record = dict[str, Any]
@@ -41,7 +43,7 @@ def record(tag: str, number: int, source: list[int] | None, of: int = 2) -> Reco
 
 
 class World:
-    """Two committed transactions, an aborted one between them, and one with an unknown outcome."""
+    """Three committed transactions, an aborted one between them, and one with an unknown outcome."""
 
     def __init__(self) -> None:
         self.committed: Output = {
@@ -49,15 +51,18 @@ class World:
             (1, 0): record("a", 1, None),
             (0, 3): record("c", 0, [0, 1]),
             (1, 3): record("c", 1, [1, 0]),
+            (2, 0): record("i", 0, None, of=1),
         }
         self.aborted: Output = {(0, 2): record("b", 0, [0, 1]), (1, 2): record("b", 1, None)}
         self.offsets = {"0": 2, "1": 1}
+        self.latest = [[0, 2], [1, 1]]
         self.stable = {"0": [5, 5], "1": [5, 5]}
         self.history = [
             init(1, 0),
             commit("a", 10, 20),
             op("abort", ["id", 1, "b"], None, 30, 35),
             commit("c", 40, 50),
+            commit("i", 52, 53),
             commit("d", 60, 0, outcome=UNKNOWN),
             *(see(place, self.committed[place], 55) for place in ((0, 0), (0, 3))),
         ]
@@ -69,7 +74,7 @@ class World:
             for level, output in levels.items()
             for (partition, offset), each in output.items()
         ]
-        return [*found, {"committed": self.offsets}, {"stable": self.stable}]
+        return [*found, {"committed": self.offsets}, {"latest": self.latest}, {"stable": self.stable}]
 
     def bad(self) -> dict[str, str]:
         """{check that finds something: its problems}."""
@@ -149,6 +154,22 @@ def output_without_offsets(world: World) -> None:
     world.offsets["0"] = -1
 
 
+def aborted_is_latest(world: World) -> None:
+    world.latest.append([1, 2])
+
+
+def cleaned_away(world: World) -> None:
+    world.latest.remove([1, 1])
+
+
+def latest_goes_back(world: World) -> None:
+    world.latest[:0] = [[0, 3]]
+
+
+def nothing_was_cleaned(world: World) -> None:
+    world.latest[:0] = [[0, 1]]
+
+
 def zombie(world: World) -> None:
     world.history.append(init(2, 38))
 
@@ -174,6 +195,10 @@ def taken_for_another(world: World) -> None:
         (levels_differ, CHECK_READERS, "read_uncommitted"),
         (offsets_without_output, CHECK_OFFSETS, "[1] are not in the output"),
         (output_without_offsets, CHECK_OFFSETS, "[0, 1] are in the output"),
+        (aborted_is_latest, CHECK_LATEST, "1 is committed, the last record says 2"),
+        (cleaned_away, CHECK_LATEST, "1 is committed, the last record says -1"),
+        (latest_goes_back, CHECK_LATEST, "2 comes after 3"),
+        (nothing_was_cleaned, CHECK_LATEST, NOTHING_JUDGED),
         (zombie, CHECK_FENCED, "life 1 of id, after life 2"),
         (taken_for_another, CHECK_FENCED, "was taken for life 2"),
     ],
@@ -182,3 +207,9 @@ def test_what_is_planted_is_found(plant: Callable[[World], None], check: str, sa
     world = World()
     plant(world)
     assert says in world.bad()[check]
+
+
+def test_two_lives_that_begin_at_once_fence_nobody_for_certain() -> None:
+    world = World()
+    world.history.append(op("init", ["id", 2], None, 0, 5))
+    assert world.bad() == {}
