@@ -63,10 +63,10 @@ class Producing:
         registry: Registry,
         counters: Counters,
         producer_ids: ProducerIds,
-        verifier: Verifier | None,
+        verifier: Verifier,
         on_storage_error: Callable[[QuorateError], None],
     ) -> None:
-        """Append to the replicas of a registry; without a verifier every transactional batch is taken."""
+        """Append to the replicas of a registry."""
         self._registry = registry
         self._counters = counters
         self._producer_ids = producer_ids
@@ -85,8 +85,7 @@ class Producing:
         """Append nothing more; the replicas lead no longer, so what waited has its answer."""
         for task in self._turns:
             task.cancel()
-        if self._verifier is not None:
-            await self._verifier.stop()
+        await self._verifier.stop()
         await asyncio.gather(*self._turns, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -208,7 +207,9 @@ class Producing:
         self._appends_bytes += size_bytes
         if unverified is None:
             # A marker may be before it.
-            append.must_be_open = bool(self._verifier and produced and header.attributes & TRANSACTIONAL)
+            append.must_be_open = bool(
+                self._verifier.is_on and produced and header.attributes & TRANSACTIONAL
+            )
             self._queue(replica, append)
             return
         unverified.appends.append(append)
@@ -259,17 +260,16 @@ class Producing:
     def _unverified(self, replica: Replica, header: BatchHeader) -> Unverified | None:
         """Return where a batch waits until its transaction is looked up; None: it need not be."""
         waiters, producer_id = replica.waiters, header.producer_id
-        if self._verifier is None:
-            return None
         found = waiters.unverified.get(producer_id)
         is_asked = found is not None and found.appends
-        if not is_asked and replica.log.has_open_transaction(producer_id, header.producer_epoch):
+        if not is_asked and (
+            not self._verifier.is_on or replica.log.has_open_transaction(producer_id, header.producer_epoch)
+        ):
             return None
         return waiters.unverified_of(producer_id, header.producer_epoch, header.base_sequence)
 
     async def _verify(self, replica: Replica, claim: Claim, unverified: Unverified) -> None:
         """Ask whether a transaction has a partition, and give its batches their places, or refuse them."""
-        assert self._verifier is not None, "something is unverified"
         try:
             refused = await self._verifier.refusal(claim)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story

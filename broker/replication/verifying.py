@@ -51,9 +51,11 @@ _Answer = asyncio.Future[ErrorCode]
 class Verifier:
     """What one broker asks."""
 
-    def __init__(self, connect: Callable[[int], Awaitable[BrokerConnection]]) -> None:
+    def __init__(self, connect: Callable[[int], Awaitable[BrokerConnection]], *, is_on: bool) -> None:
         """Know no coordinator yet; `connect` opens a connection to a broker's broker listener."""
         self._connect = connect
+        #: False: from now on every transactional batch is taken unasked.
+        self.is_on = is_on
         self._coordinator_id: Callable[[], int | None] = lambda: None
         self._waiting: list[tuple[Claim, _Answer]] = []
         self._asking: asyncio.Task[None] | None = None

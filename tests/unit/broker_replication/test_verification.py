@@ -13,10 +13,12 @@ import pytest_asyncio
 from broker.log.batches import TRANSACTIONAL
 from broker.replication import verifying
 from broker.replication.outcomes import ProduceOutcome
+from broker.replication.settings import apply_broker_settings
 from broker.wire.codec import decode_request, encode_response
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnectionLostError
+from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.paths import PartitionKey
 from tests.unit.broker_log.samples import batch
 from tests.unit.broker_replication.cluster import KEY, QUICK, Brokers, TestBroker, brokers, until
@@ -32,7 +34,6 @@ class Coordinator:
 
     def __init__(self, broker: TestBroker) -> None:
         verifier = broker.parts.verifier
-        assert verifier is not None
         verifier._connect = self.connect  # type: ignore[assignment]
         verifier.attach(lambda: 9)
         self.requests: list[list[Row]] = []
@@ -281,7 +282,23 @@ async def test_a_lost_connection_is_opened_again(cluster: Brokers) -> None:
 
 async def test_without_a_coordinator_the_producer_tries_again(cluster: Brokers) -> None:
     leader, coordinator = cluster[1], Coordinator(cluster[1])
-    assert leader.parts.verifier is not None
     leader.parts.verifier.attach(lambda: None)
     assert (await sending(leader, 0)).error_code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert coordinator.all() == []
+
+
+async def test_verification_is_switched_while_the_broker_runs(cluster: Brokers) -> None:
+    leader, coordinator = cluster[1], Coordinator(cluster[1])
+    coordinator.open.clear()
+    asked = sending(leader, 0)
+    await until(lambda: bool(coordinator.requests))
+    apply_broker_settings(leader.parts, BrokerSettings(verifies_transactions=False))
+    # A batch of the producer that is asked about keeps its place behind that.
+    behind = sending(leader, 1)
+    assert (await sending(leader, 0, producer_id=ID + 1)).error_code is ErrorCode.NONE
+    assert not behind.done()
+    coordinator.open.set()
+    assert await codes([asked, behind]) == [ErrorCode.NONE] * 2
+    apply_broker_settings(leader.parts, BrokerSettings())
+    coordinator.code = lambda _: ErrorCode.INVALID_TXN_STATE
+    assert (await sending(leader, 0, producer_id=ID + 2)).error_code is ErrorCode.INVALID_TXN_STATE
