@@ -112,12 +112,14 @@ class Producing:
         if acks == ACKS_ALL and self.waiting >= WAITING_MAX:
             text = f"{WAITING_MAX} requests wait already; nothing was appended"
             return dict.fromkeys(batches, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
-        request = WaitingProduce(acks_all=acks == ACKS_ALL, transactional_id=transactional_id)
+        request = WaitingProduce(
+            acks_all=acks == ACKS_ALL, timeout_ms=timeout_ms, transactional_id=transactional_id
+        )
         for key, records in batches.items():
             self._take(key, records, request)
         self.waiting += 1
         try:
-            return await request.answered(timeout_ms)
+            return await request.answered()
         finally:
             self.waiting -= 1
 
@@ -141,7 +143,8 @@ class Producing:
             coordinator_epoch: coordinators of lower ones are fenced then.
             timeout_ms: as in produce().
         """
-        request, marker = WaitingProduce(acks_all=True), EndMarker(is_commit, coordinator_epoch)
+        request = WaitingProduce(acks_all=True, timeout_ms=timeout_ms)
+        marker = EndMarker(is_commit, coordinator_epoch)
         for key in keys:
             replica = self._registry.replicas.get(key)
             if replica is None:
@@ -151,7 +154,7 @@ class Producing:
             replica.waiters.end_unverified(producer_id, producer_epoch, ErrorCode.INVALID_TXN_STATE)
             batch = end_batch(producer_id, producer_epoch, marker, wall_ms())
             self._place(replica, batch.header, batch, None, request)
-        return await request.answered(timeout_ms)
+        return await request.answered()
 
     def _take(self, key: PartitionKey, records: bytes | memoryview, request: WaitingProduce) -> None:
         """Append a batch now, or give it its place behind those that wait."""
@@ -215,7 +218,8 @@ class Producing:
         unverified.appends.append(append)
         if len(unverified.appends) == 1:
             assert request.transactional_id is not None, "it was looked at"
-            claim = Claim(request.transactional_id, header.producer_id, header.producer_epoch, replica.key)
+            producer = request.transactional_id, header.producer_id, header.producer_epoch
+            claim = Claim(*producer, replica.key, request.timeout_ms)
             self._run(self._verify(replica, claim, unverified), f"verification for {replica.key}")
 
     def _check_now(self, batch: ProducedBatch, request: WaitingProduce) -> CheckedBatch | None:

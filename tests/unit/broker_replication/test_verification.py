@@ -255,14 +255,21 @@ async def test_an_older_epoch_does_not_wait_with_a_newer(cluster: Brokers) -> No
     assert (await newest).base_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("timeout_ms", "bounds_ms"),
+    [(60_000, (1, 50)), (1, (50, 60_000))],
+    ids=["a producer waits for long", "it waits no more"],
+)
 async def test_a_silent_coordinator_costs_a_bounded_time(
-    cluster: Brokers, monkeypatch: pytest.MonkeyPatch
+    cluster: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_ms: int, bounds_ms: tuple[int, int]
 ) -> None:
     leader, coordinator = cluster[1], Coordinator(cluster[1])
-    monkeypatch.setattr(verifying, "_TIMEOUT_MS", 50)
+    monkeypatch.setattr(verifying, "_TIMEOUT_MIN_MS", bounds_ms[0])
+    monkeypatch.setattr(verifying, "_TIMEOUT_MAX_MS", bounds_ms[1])
     coordinator.open.clear()
-    assert (await sending(leader, 0)).error_code is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert coordinator.closed
+    late = sending(leader, 0, timeout_ms=timeout_ms)
+    assert (await late).error_code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
+    await until(lambda: coordinator.closed)
     coordinator.open.set()
     assert (await sending(leader, 0)).error_code is ErrorCode.NONE
 
