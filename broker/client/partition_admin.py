@@ -22,7 +22,7 @@ from broker.client.topics import alter_values, describe_values, read_configs
 from broker.wire.codec import Values
 from controller.wire.apis import ApiKey
 from controller.wire.connection import BrokerUnreachableError
-from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
+from quorum.metadata.broker_settings import RATE_MAX, THROTTLED_RATES
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_setting_rows import FOLLOWER_THROTTLED_REPLICAS, LEADER_THROTTLED_REPLICAS
 
@@ -120,7 +120,7 @@ class PartitionAdminClient(BrokerClient):
         for topic in topics:
             await self.alter_topic_configs(topic, dict.fromkeys(_THROTTLED_REPLICAS, "*"))
         # The topics first: a broker hears of their settings before its own write of the rates is answered.
-        return await self._alter_brokers(dict.fromkeys(BROKER_SETTINGS, str(rate)), ())
+        return await self._alter_brokers(dict.fromkeys(THROTTLED_RATES, str(rate)), ())
 
     async def remove_throttle(self) -> list[int]:
         """Remove all throttles, of topics and of the live brokers, whose ids it returns.
@@ -134,7 +134,7 @@ class PartitionAdminClient(BrokerClient):
                 row.name for row in rows if row.name in _THROTTLED_REPLICAS and row.source == _OF_TOPIC
             ]:
                 await self.alter_topic_configs(topic, {}, given)
-        return await self._alter_brokers({}, list(BROKER_SETTINGS))
+        return await self._alter_brokers({}, list(THROTTLED_RATES))
 
     async def throttled_brokers(self) -> list[int]:
         """Return the ids of the live brokers that have a rate."""
@@ -143,7 +143,7 @@ class PartitionAdminClient(BrokerClient):
             values = describe_values(_BROKER, [str(broker_id)])
             response = await link.request(ApiKey.DESCRIBE_CONFIGS, values, timeout_ms=self._timeout_ms)
             rows = read_configs(response.results)[str(broker_id)]
-            if any(row.name in BROKER_SETTINGS and row.value != str(RATE_MAX) for row in rows):
+            if any(row.name in THROTTLED_RATES and row.value != str(RATE_MAX) for row in rows):
                 found.append(broker_id)
         return found
 

@@ -80,10 +80,11 @@ async def open_parts(
     def settings_changed(topic: str) -> None:
         apply_topic_settings(replicas.registry, topic)
 
-    def own_settings_changed(name: str) -> None:
-        apply_broker_settings(replicas.registry, own_configs.settings_of(name))
+    def own_changed(name: str) -> None:
+        apply_broker_settings(replicas, own_configs.settings_of(name))
 
     broker_id, trust = config.broker.id, Trust(secrets, cluster_id)
+    verifies = config.transactions.transaction_partition_verification_enable
     configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
     opens = partial(LogDirectory.open, config.broker.data_dir, settings_of=configs.settings_of)
     opens = partial(opens, broker_id=broker_id, cluster_id=cluster_id)
@@ -99,7 +100,7 @@ async def open_parts(
             replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
             disk_hang_ms=_disk_hang_ms(config),
             max_incremental_fetch_session_cache_slots=config.limits.max_incremental_fetch_session_cache_slots,
-            verifies_transactions=config.transactions.transaction_partition_verification_enable,
+            verifies_transactions=verifies,
             log_cleaner_backoff_ms=config.cleaner.log_cleaner_backoff_ms,
             log_cleaner_dedupe_buffer_size=config.cleaner.log_cleaner_dedupe_buffer_size,
             log_cleaner_io_max_bytes_per_second=config.cleaner.log_cleaner_io_max_bytes_per_second,
@@ -113,10 +114,8 @@ async def open_parts(
         on_storage_error=on_failure,
         register_again=register_again,
     )
-    own_configs = broker_configs(broker_id, own_settings_changed)
-    queue = None
-    if config.broker.channel == "queue":
-        queue = StateQueue(broker_id, replicas.control.apply, trust)
+    own_configs = broker_configs(broker_id, BrokerSettings(verifies_transactions=verifies), own_changed)
+    queue = StateQueue(broker_id, replicas.control.apply, trust) if config.broker.channel == "queue" else None
     return BrokerParts(
         config=config,
         secrets=secrets,

@@ -92,9 +92,8 @@ class BrokerSession:
         self.registration = _registration(client, generation, parts)
         parts.producer_ids.attach(client)
         replicas.attach(client, generation)
-        if parts.replicas.verifier is not None:
-            coordinator = self.registration.coordinator
-            parts.replicas.verifier.attach(lambda: coordinator.holder_id)
+        coordinator = self.registration.coordinator
+        parts.replicas.verifier.attach(lambda: coordinator.holder_id)
         if parts.queue is not None:
             self._tasks.spawn(parts.queue.run(client, generation))
         log.info("broker %d registered with generation %d", config.broker.id, generation)

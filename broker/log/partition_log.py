@@ -154,7 +154,7 @@ class PartitionLog:
 
     def check(self, records: Buffer) -> ProducedBatch:
         """Check what a producer sent, but for its records; see produced_batch()."""
-        return produced_batch(records, self._settings)
+        return produced_batch(records, self._settings, self.key)
 
     def append_produced(self, batch: CheckedBatch, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Append a batch that was checked, with the next offsets.
@@ -171,7 +171,7 @@ class PartitionLog:
             known = self._producers.check(header, marker)
             if known is not None:
                 return Appended(known.base_offset, known.last_offset, True, known.append_time_ms)
-        batch = with_times(batch, self._settings, now_ms)
+        batch = with_times(batch, self._settings, self.key, now_ms)
         header = batch.header
         offset = self.log_end_offset
         prefix = PREFIX.pack(offset, header.batch_length, leader_epoch)

@@ -27,12 +27,12 @@ from broker.log.opened import opened
 from broker.log.records import walk
 from broker.log.unfolding import UNFOLDED_BYTES_MAX
 from controller.wire.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_setting_rows import INT64_MAX
 from quorum.metadata.topic_settings import TopicSettings
 
 #: what a batch may unfold to, as a multiple of max.message.bytes; UNFOLDED_BYTES_MAX in any case
 UNFOLDED_FACTOR: Final = 16
-KEYLESS: Final = "Compacted topic cannot accept message without key."
 #: records of one batch that an answer names
 RECORD_ERRORS_MAX: Final = 1000
 
@@ -45,8 +45,9 @@ class ProducedBatch(NamedTuple):
     unfolded_bytes_max: int
     #: whether the topic limits how old its records may be
     age_matters: bool
+    key: PartitionKey
     #: whether the topic is compacted: each record needs a key
-    keys_matter: bool = False
+    keys_matter: bool
 
     @property
     def is_compressed(self) -> bool:
@@ -65,12 +66,13 @@ class CheckedBatch(NamedTuple):
     oldest_ms: int | None = None
 
 
-def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
+def produced_batch(records: Buffer, settings: TopicSettings, key: PartitionKey) -> ProducedBatch:
     """Check what a producer sent for one partition, but for the records inside: it must be one whole batch.
 
     Args:
         records: one batch.
         settings: the topic's.
+        key: which partition.
     """
     header = checked_batch(memoryview(records), 0)
     if header.size != len(records):
@@ -82,7 +84,7 @@ def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
     check_produced(header, settings)
     unfolded_bytes_max = min(UNFOLDED_FACTOR * settings.max_message_bytes, UNFOLDED_BYTES_MAX)
     age_matters = not settings.has_append_time and settings.timestamp_before_max_ms != INT64_MAX
-    return ProducedBatch(header, records, unfolded_bytes_max, age_matters, settings.compacts)
+    return ProducedBatch(header, records, unfolded_bytes_max, age_matters, key, settings.compacts)
 
 
 def checked_batch_of(
@@ -118,10 +120,16 @@ def checked_batch_of(
     return with_header(checked, batch.header._replace(max_timestamp=walked.timestamp))
 
 
+def _keyless(key: PartitionKey) -> str:
+    """Return Kafka's words."""
+    return f"Compacted topic cannot accept message without key in topic partition {key.topic}-{key.partition}"
+
+
 def _without_keys(batch: ProducedBatch) -> AppendError:
     """Return Kafka's error for a batch with records that have no key."""
     records = opened(batch.header, batch.content)
-    found = [(number, KEYLESS) for number, each in enumerate(records) if each.key is None]
+    keyless = _keyless(batch.key)
+    found = [(number, keyless) for number, each in enumerate(records) if each.key is None]
     some = ", ".join(f"RecordError(batchIndex={number}, message='{text}')" for number, text in found[:3])
     return AppendError(
         ErrorCode.INVALID_RECORD,
@@ -131,18 +139,19 @@ def _without_keys(batch: ProducedBatch) -> AppendError:
     )
 
 
-def with_times(batch: CheckedBatch, settings: TopicSettings, now_ms: int) -> CheckedBatch:
+def with_times(batch: CheckedBatch, settings: TopicSettings, key: PartitionKey, now_ms: int) -> CheckedBatch:
     """Give a batch the time of its append, or check the times that its producer gave, as its topic wants.
 
     Args:
         batch: from checked_batch_of().
         settings: the topic's.
+        key: which partition.
         now_ms: the time of the append.
     """
     header = batch.header
     if batch.key_missing and settings.compacts:
         # The topic is compacted only since the batch was checked.
-        raise AppendError(ErrorCode.INVALID_RECORD, KEYLESS)
+        raise AppendError(ErrorCode.INVALID_RECORD, _keyless(key))
     if settings.has_append_time:
         stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
         return with_header(batch, stamped)

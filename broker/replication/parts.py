@@ -48,8 +48,7 @@ class ReplicaParts:
     mending: Mending
     fetchers: Fetchers
     isr_writer: IsrWriter
-    #: None: transactions are not verified
-    verifier: Verifier | None
+    verifier: Verifier
 
     @classmethod
     def build(
@@ -106,7 +105,7 @@ class ReplicaParts:
         fetching = Fetching(registry, isr_writer, counters, failed, session_slots=slots)
         control = Control(registry, fetchers, isr_writer, failed)
         mending = Mending(registry, control, register_again, on_storage_error, options)
-        verifier = Verifier(fetchers.connect) if options.verifies_transactions else None
+        verifier = Verifier(fetchers.connect, is_on=options.verifies_transactions)
         return cls(
             registry,
             counters,

@@ -63,10 +63,10 @@ class Producing:
         registry: Registry,
         counters: Counters,
         producer_ids: ProducerIds,
-        verifier: Verifier | None,
+        verifier: Verifier,
         on_storage_error: Callable[[QuorateError], None],
     ) -> None:
-        """Append to the replicas of a registry; without a verifier every transactional batch is taken."""
+        """Append to the replicas of a registry."""
         self._registry = registry
         self._counters = counters
         self._producer_ids = producer_ids
@@ -85,8 +85,7 @@ class Producing:
         """Append nothing more; the replicas lead no longer, so what waited has its answer."""
         for task in self._turns:
             task.cancel()
-        if self._verifier is not None:
-            await self._verifier.stop()
+        await self._verifier.stop()
         await asyncio.gather(*self._turns, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -113,12 +112,14 @@ class Producing:
         if acks == ACKS_ALL and self.waiting >= WAITING_MAX:
             text = f"{WAITING_MAX} requests wait already; nothing was appended"
             return dict.fromkeys(batches, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
-        request = WaitingProduce(acks_all=acks == ACKS_ALL, transactional_id=transactional_id)
+        request = WaitingProduce(
+            acks_all=acks == ACKS_ALL, timeout_ms=timeout_ms, transactional_id=transactional_id
+        )
         for key, records in batches.items():
             self._take(key, records, request)
         self.waiting += 1
         try:
-            return await request.answered(timeout_ms)
+            return await request.answered()
         finally:
             self.waiting -= 1
 
@@ -142,7 +143,8 @@ class Producing:
             coordinator_epoch: coordinators of lower ones are fenced then.
             timeout_ms: as in produce().
         """
-        request, marker = WaitingProduce(acks_all=True), EndMarker(is_commit, coordinator_epoch)
+        request = WaitingProduce(acks_all=True, timeout_ms=timeout_ms)
+        marker = EndMarker(is_commit, coordinator_epoch)
         for key in keys:
             replica = self._registry.replicas.get(key)
             if replica is None:
@@ -152,7 +154,7 @@ class Producing:
             replica.waiters.end_unverified(producer_id, producer_epoch, ErrorCode.INVALID_TXN_STATE)
             batch = end_batch(producer_id, producer_epoch, marker, wall_ms())
             self._place(replica, batch.header, batch, None, request)
-        return await request.answered(timeout_ms)
+        return await request.answered()
 
     def _take(self, key: PartitionKey, records: bytes | memoryview, request: WaitingProduce) -> None:
         """Append a batch now, or give it its place behind those that wait."""
@@ -208,13 +210,16 @@ class Producing:
         self._appends_bytes += size_bytes
         if unverified is None:
             # A marker may be before it.
-            append.must_be_open = bool(self._verifier and produced and header.attributes & TRANSACTIONAL)
+            append.must_be_open = bool(
+                self._verifier.is_on and produced and header.attributes & TRANSACTIONAL
+            )
             self._queue(replica, append)
             return
         unverified.appends.append(append)
         if len(unverified.appends) == 1:
             assert request.transactional_id is not None, "it was looked at"
-            claim = Claim(request.transactional_id, header.producer_id, header.producer_epoch, replica.key)
+            producer = request.transactional_id, header.producer_id, header.producer_epoch
+            claim = Claim(*producer, replica.key, request.timeout_ms)
             self._run(self._verify(replica, claim, unverified), f"verification for {replica.key}")
 
     def _check_now(self, batch: ProducedBatch, request: WaitingProduce) -> CheckedBatch | None:
@@ -259,17 +264,16 @@ class Producing:
     def _unverified(self, replica: Replica, header: BatchHeader) -> Unverified | None:
         """Return where a batch waits until its transaction is looked up; None: it need not be."""
         waiters, producer_id = replica.waiters, header.producer_id
-        if self._verifier is None:
-            return None
         found = waiters.unverified.get(producer_id)
         is_asked = found is not None and found.appends
-        if not is_asked and replica.log.has_open_transaction(producer_id, header.producer_epoch):
+        if not is_asked and (
+            not self._verifier.is_on or replica.log.has_open_transaction(producer_id, header.producer_epoch)
+        ):
             return None
         return waiters.unverified_of(producer_id, header.producer_epoch, header.base_sequence)
 
     async def _verify(self, replica: Replica, claim: Claim, unverified: Unverified) -> None:
         """Ask whether a transaction has a partition, and give its batches their places, or refuse them."""
-        assert self._verifier is not None, "something is unverified"
         try:
             refused = await self._verifier.refusal(claim)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story

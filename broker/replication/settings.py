@@ -1,6 +1,6 @@
 """Settings that change while a broker runs, as they reach its replicas.
 
-Source: KIP-226; Kafka's throttled rates of replicas.
+Source: KIP-226; Kafka's throttled rates of replicas; KIP-890.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from broker.core.replica_inputs import SettingsChanged
+from broker.replication.parts import ReplicaParts
 from broker.replication.registry import Registry
 from quorum.metadata.broker_settings import BrokerSettings
 
@@ -23,8 +24,10 @@ def apply_topic_settings(registry: Registry, topic: str) -> None:
             replica.step(SettingsChanged(settings.min_insync_replicas))
 
 
-def apply_broker_settings(registry: Registry, settings: BrokerSettings) -> None:
-    """Limit the copying of throttled replicas to these rates from now on."""
+def apply_broker_settings(replicas: ReplicaParts, settings: BrokerSettings) -> None:
+    """Limit the copying of throttled replicas, and verify transactions or not, from now on."""
+    registry = replicas.registry
     _log.info("broker %d runs with %s", registry.broker_id, settings)
     registry.leader_throttle.set_rate(settings.leader_throttled_rate)
     registry.follower_throttle.set_rate(settings.follower_throttled_rate)
+    replicas.verifier.is_on = settings.verifies_transactions

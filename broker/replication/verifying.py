@@ -26,7 +26,9 @@ log = logging.getLogger("quorate.broker.transactions")
 
 #: The last that knows no TRANSACTION_ABORTABLE, as the versions of Produce that are served.
 _VERSION: Final = 4
-_TIMEOUT_MS: Final = 10_000
+#: Of one request: as long as its producers wait, within these bounds. A short one must not end the others'.
+_TIMEOUT_MIN_MS: Final = 1_000
+_TIMEOUT_MAX_MS: Final = 10_000
 #: Of one request.
 _PARTITIONS_MAX: Final = 1_000
 #: Every producer takes NOT_ENOUGH_REPLICAS for one that passes, without asking for metadata.
@@ -43,6 +45,8 @@ class Claim(NamedTuple):
     producer_id: int
     producer_epoch: int
     key: PartitionKey
+    #: how long the producer waits for its answer
+    timeout_ms: int
 
 
 _Answer = asyncio.Future[ErrorCode]
@@ -51,9 +55,11 @@ _Answer = asyncio.Future[ErrorCode]
 class Verifier:
     """What one broker asks."""
 
-    def __init__(self, connect: Callable[[int], Awaitable[BrokerConnection]]) -> None:
+    def __init__(self, connect: Callable[[int], Awaitable[BrokerConnection]], *, is_on: bool) -> None:
         """Know no coordinator yet; `connect` opens a connection to a broker's broker listener."""
         self._connect = connect
+        #: False: from now on every transactional batch is taken unasked.
+        self.is_on = is_on
         self._coordinator_id: Callable[[], int | None] = lambda: None
         self._waiting: list[tuple[Claim, _Answer]] = []
         self._asking: asyncio.Task[None] | None = None
@@ -128,9 +134,11 @@ class Verifier:
         coordinator_id = self._coordinator_id()
         if coordinator_id is None:
             return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(claims)
+        longest_ms = max(claim.timeout_ms for claim in claims)
+        timeout_ms = min(max(longest_ms, _TIMEOUT_MIN_MS), _TIMEOUT_MAX_MS)
         try:
-            async with asyncio.timeout(_TIMEOUT_MS / 1000):
-                return await self._request(coordinator_id, claims)
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._request(coordinator_id, claims, timeout_ms)
         except (QuorateError, TimeoutError, MalformedMessageError) as error:
             log.info("broker %d was not asked about transactions: %s", coordinator_id, error)
             self._hang_up()
@@ -141,7 +149,9 @@ class Verifier:
             self._connection.close()
             self._connection = None
 
-    async def _request(self, coordinator_id: int, claims: Sequence[Claim]) -> list[ErrorCode]:
+    async def _request(
+        self, coordinator_id: int, claims: Sequence[Claim], timeout_ms: int
+    ) -> list[ErrorCode]:
         connection = self._connection
         if connection is None or connection.closed or self._connected_to != coordinator_id:
             self._hang_up()
@@ -165,7 +175,7 @@ class Verifier:
         ]
         body = encode_request(ApiKey.ADD_PARTITIONS_TO_TXN, _VERSION, {"transactions": rows})
         answered = await connection.request(
-            ApiKey.ADD_PARTITIONS_TO_TXN, _VERSION, body, flexible=True, timeout_ms=_TIMEOUT_MS
+            ApiKey.ADD_PARTITIONS_TO_TXN, _VERSION, body, flexible=True, timeout_ms=timeout_ms
         )
         response = decode_response(ApiKey.ADD_PARTITIONS_TO_TXN, _VERSION, answered)
         codes = {

@@ -40,11 +40,14 @@ class WaitingProduce:
         "ended",
         "inline_bytes",
         "outcomes",
+        "timeout_ms",
         "transactional_id",
     )
 
-    def __init__(self, *, acks_all: bool, transactional_id: str | None = None) -> None:
+    def __init__(self, *, acks_all: bool, timeout_ms: int, transactional_id: str | None = None) -> None:
         self.acks_all = acks_all
+        #: how long answered() waits
+        self.timeout_ms = timeout_ms
         #: of the producer; None: it has none
         self.transactional_id = transactional_id
         #: {partition: its outcome}; those that still wait may have one already, of the append
@@ -80,12 +83,12 @@ class WaitingProduce:
         if not self._missing and self._done is not None and not self._done.done():
             self._done.set_result(None)
 
-    async def answered(self, timeout_ms: int) -> dict[PartitionKey, ProduceOutcome]:
+    async def answered(self) -> dict[PartitionKey, ProduceOutcome]:
         """Wait until each partition has its outcome; those that have none in time get REQUEST_TIMED_OUT."""
         try:
             if self._missing:
                 self._done = asyncio.get_running_loop().create_future()
-                async with asyncio.timeout(timeout_ms / 1000):
+                async with asyncio.timeout(self.timeout_ms / 1000):
                     await self._done
         except TimeoutError:
             for key in self._missing:

@@ -191,7 +191,9 @@ def topic_configs(
     return SettingsStore(kind, on_change)
 
 
-def broker_configs(broker_id: int, on_change: Callable[[str], None]) -> SettingsStore[BrokerSettings]:
+def broker_configs(
+    broker_id: int, defaults: BrokerSettings, on_change: Callable[[str], None]
+) -> SettingsStore[BrokerSettings]:
     """Return the settings of this broker that change while it runs."""
     kind = SettingsKind(
         "broker",
@@ -200,6 +202,6 @@ def broker_configs(broker_id: int, on_change: Callable[[str], None]) -> Settings
         decode=lambda _, data: BrokerConfigRecord.decode(broker_id, data).settings,
         encode=lambda settings: BrokerConfigRecord(settings).encode(),
         check=lambda changes, _: check_broker_changes(changes),
-        effective=effective_broker_settings,
+        effective=partial(effective_broker_settings, defaults),
     )
     return SettingsStore(kind, on_change, only=str(broker_id))

@@ -1,9 +1,9 @@
 """The settings of a broker that change while it runs: their names, defaults and checks. Pure.
 
-Only the rates of throttled replication are such settings; all others are in broker.toml and need a restart,
-so that a request to change one is refused by name. They travel as texts, in /config/brokers/N and on Kafka's
-wire. Which replicas a rate limits is a setting of their topic.
-Source: Kafka's dynamic broker configuration (3.9); KIP-73.
+The rates of throttled replication and the verification of transactions are such settings; all others are in
+broker.toml and need a restart, so that a request to change one is refused by name. They travel as texts, in
+/config/brokers/N and on Kafka's wire. Which replicas a rate limits is a setting of their topic.
+Source: Kafka's dynamic broker configuration (3.9); KIP-73, KIP-890.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ from quorum.metadata.topic_settings import TOO_LONG, is_too_long
 
 LEADER_THROTTLED_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_THROTTLED_RATE: Final = "follower.replication.throttled.rate"
+VERIFICATION: Final = "transaction.partition.verification.enable"
 #: Kafka's default of a rate: no limit.
 RATE_MAX: Final = 2**63 - 1
 #: {Kafka's name: what it does}
-BROKER_SETTINGS: Final[Mapping[str, str]] = {
+THROTTLED_RATES: Final[Mapping[str, str]] = {
     LEADER_THROTTLED_RATE: "Bytes a second that this broker sends to throttled followers.",
     FOLLOWER_THROTTLED_RATE: "Bytes a second that this broker fetches for its throttled replicas.",
+}
+BROKER_SETTINGS: Final[Mapping[str, str]] = {
+    **THROTTLED_RATES,
+    VERIFICATION: "Whether a leader asks the coordinator before the first record of a transaction.",
 }
 #: {every setting: its default if it is a list, else None}
 BROKER_LISTS: Final[Mapping[str, str | None]] = dict.fromkeys(BROKER_SETTINGS)
@@ -38,6 +43,7 @@ class BrokerSettings:
 
     leader_throttled_rate: int = RATE_MAX
     follower_throttled_rate: int = RATE_MAX
+    verifies_transactions: bool = True
 
 
 def check_broker_changes(changes: SettingChanges) -> None:
@@ -48,7 +54,7 @@ def check_broker_changes(changes: SettingChanges) -> None:
         NotAListError: no setting that can change is a list.
     """
     changed, removed = changes.named(changes.applied({}, BROKER_LISTS)), changes.removed
-    known = " and ".join(BROKER_SETTINGS)
+    known = ", ".join(BROKER_SETTINGS)
     for name in (*changed, *removed):
         if name not in BROKER_SETTINGS and not (name == _LOG_DIRECTORY_RATE and name in removed):
             value = changed.get(name, "")
@@ -57,15 +63,28 @@ def check_broker_changes(changes: SettingChanges) -> None:
     for name, value in changed.items():
         if is_too_long(value):
             raise InvalidBrokerSettingError(name, value, *TOO_LONG)
-        if _rate(value) is None:
+        wanted = None
+        if name == VERIFICATION:
+            wanted = "true or false" if _flag(value) is None else None
+        elif _rate(value) is None:
             wanted = f"a whole number of bytes a second from 0 to {RATE_MAX}"
+        if wanted is not None:
             raise InvalidBrokerSettingError(name, value, "is not a valid value", f"give {wanted}")
 
 
-def effective_broker_settings(overrides: Mapping[str, str]) -> BrokerSettings:
+def effective_broker_settings(defaults: BrokerSettings, overrides: Mapping[str, str]) -> BrokerSettings:
     """Return the settings of a broker; one that is malformed counts as not given."""
-    leader, follower = (_rate(overrides.get(name, "")) for name in BROKER_SETTINGS)
-    return BrokerSettings(RATE_MAX if leader is None else leader, RATE_MAX if follower is None else follower)
+    leader, follower = (_rate(overrides.get(name, "")) for name in THROTTLED_RATES)
+    verifies = _flag(overrides.get(VERIFICATION, ""))
+    return BrokerSettings(
+        defaults.leader_throttled_rate if leader is None else leader,
+        defaults.follower_throttled_rate if follower is None else follower,
+        defaults.verifies_transactions if verifies is None else verifies,
+    )
+
+
+def _flag(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.strip().lower())
 
 
 def _rate(text: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from broker.server.api.broker_config_rows import broker_config_rows
-from quorum.metadata.broker_settings import BROKER_SETTINGS
+from quorum.metadata.broker_settings import THROTTLED_RATES
 from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, text_of
 from tests.support.kafka_jars import kafka_java_command
 from tests.support.memory_broker import config
@@ -112,6 +112,6 @@ def test_the_settings_of_brokers_have_kafkas_names_and_types(said: list[str], tm
     known = rows(said, "broker")
     ours = {row.name: row.config_type.name for row in broker_config_rows(config(tmp_path), {})}
     # Rates of replication are known to Kafka as dynamic settings alone.
-    assert {name: known[name][0] for name in ours if name not in BROKER_SETTINGS} == {
-        name: kind for name, kind in ours.items() if name not in BROKER_SETTINGS
+    assert {name: known[name][0] for name in ours if name not in THROTTLED_RATES} == {
+        name: kind for name, kind in ours.items() if name not in THROTTLED_RATES
     }

@@ -145,8 +145,8 @@ async def test_a_malformed_record_leaves_the_settings_as_they_were(client: Clien
 
 async def test_rates_of_a_broker_follow_the_quorum(client: Client) -> None:
     changed: list[BrokerSettings] = []
-    one = broker_configs(1, lambda name: changed.append(one.settings_of(name)))
-    other = broker_configs(1, lambda _: None)
+    one = broker_configs(1, BrokerSettings(), lambda name: changed.append(one.settings_of(name)))
+    other = broker_configs(1, BrokerSettings(), lambda _: None)
     path, given = paths.config_broker_path(1), {LEADER_THROTTLED_RATE: "5", "written.by": "another"}
     await client.create(path, BrokerConfigRecord(given).encode())
     await one.attach(client)

@@ -1,6 +1,7 @@
 """What a broker runs with, as rows of a DescribeConfigs response, under Kafka's names.
 
-What broker.toml says is read-only; the rates of throttled replication change while the broker runs.
+What broker.toml says is read-only, but for the verification of transactions: that and the rates of throttled
+replication change while the broker runs.
 Source: Kafka's broker configuration (3.9); deploy/broker.toml.
 """
 
@@ -12,7 +13,7 @@ from typing import Final
 from broker.config.broker import LISTENER_PROTOCOLS, BrokerConfig, CleanerSection, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
 from broker.server.api.topic_config_rows import ConfigSource, SettingRow, config_row
-from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
+from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX, THROTTLED_RATES, VERIFICATION
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
 
@@ -38,7 +39,16 @@ def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> li
         *_topic_rows(config.topics),
     )
     fixed = [_row(name, value, kind) for name, value, kind in rows]
-    return fixed + [_changing_row(name, overrides) for name in BROKER_SETTINGS]
+    rates = [
+        _changing_row(name, _LONG, (str(RATE_MAX), ConfigSource.DEFAULT), overrides)
+        for name in THROTTLED_RATES
+    ]
+    verifies = text_of(config.transactions.transaction_partition_verification_enable)
+    return [
+        *fixed,
+        *rates,
+        _changing_row(VERIFICATION, _BOOLEAN, (verifies, ConfigSource.STATIC_BROKER), overrides),
+    ]
 
 
 def _own_rows(config: BrokerConfig) -> list[_Named]:
@@ -79,11 +89,6 @@ def _own_rows(config: BrokerConfig) -> list[_Named]:
         ("fetch.max.bytes", FETCH_BYTES_MAX, _INT),
         ("transaction.max.timeout.ms", config.transactions.transaction_max_timeout_ms, _INT),
         ("transactional.id.expiration.ms", config.transactions.transactional_id_expiration_ms, _INT),
-        (
-            "transaction.partition.verification.enable",
-            config.transactions.transaction_partition_verification_enable,
-            _BOOLEAN,
-        ),
     ]
 
 
@@ -137,11 +142,13 @@ def _topic_rows(topics: TopicSettings) -> list[_Named]:
     ]
 
 
-def _changing_row(name: str, overrides: Mapping[str, str]) -> SettingRow:
-    values = [(str(RATE_MAX), ConfigSource.DEFAULT)]
+def _changing_row(
+    name: str, kind: Kind, default: tuple[str, ConfigSource], overrides: Mapping[str, str]
+) -> SettingRow:
+    values = [default]
     if name in overrides:
         values.insert(0, (overrides[name], ConfigSource.DYNAMIC_BROKER))
-    return config_row(name, _LONG, values, BROKER_SETTINGS[name])
+    return config_row(name, kind, values, BROKER_SETTINGS[name])
 
 
 def _row(name: str, value: object, kind: Kind) -> SettingRow:

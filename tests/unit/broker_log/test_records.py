@@ -23,6 +23,7 @@ from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import (
     EPOCH,
     GZIP,
+    KEY,
     LZ4,
     NONE,
     NOW_MS,
@@ -294,9 +295,9 @@ def test_records_unfold_to_sixteen_times_the_largest_batch(codec: str) -> None:
     fits = encoded(Sent(0, b"k", bytes(most - 12)), 0)
     too_large = encoded(Sent(0, b"k", bytes(most - 11)), 0)
     assert (len(fits), len(too_large)) == (most, most + 1)
-    checked_batch_of(produced_batch(with_records(fits, 1, codec=CODECS[codec]), settings))
+    checked_batch_of(produced_batch(with_records(fits, 1, codec=CODECS[codec]), settings, KEY))
     with pytest.raises(AppendError) as caught:
-        checked_batch_of(produced_batch(with_records(too_large, 1, codec=CODECS[codec]), settings))
+        checked_batch_of(produced_batch(with_records(too_large, 1, codec=CODECS[codec]), settings, KEY))
     assert caught.value.error_code is ErrorCode.INVALID_RECORD
 
 
@@ -305,7 +306,7 @@ def test_a_bomb_is_refused_before_it_unfolds() -> None:
     bomb = bytes(cramjam.zstd.compress(bytes(256 << 20)))
     whole = altered(batch([1], codec=ZSTD)[: HEADER.size] + bomb, batch_length=49 + len(bomb))
     with pytest.raises(AppendError, match="at most 16777408 bytes") as caught:
-        checked_batch_of(produced_batch(whole, TopicSettings()))
+        checked_batch_of(produced_batch(whole, TopicSettings(), KEY))
     assert caught.value.error_code is ErrorCode.INVALID_RECORD
 
 

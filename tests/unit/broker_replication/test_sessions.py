@@ -146,7 +146,7 @@ async def test_a_quiet_follower_counts_as_caught_up(tmp_path: Path) -> None:
         begun_ms = session.used_ms
         await until(lambda: session.used_ms > begun_ms + 1000)
         # Its fetches have not named the partition for longer than a follower may lag.
-        request = WaitingProduce(acks_all=False)
+        request = WaitingProduce(acks_all=False, timeout_ms=1)
         cluster[1].parts.producing._take(KEY, record_batch([b"a"]), request)
         assert request.outcomes[KEY].error_code is ErrorCode.NONE
         assert cluster[1].replica.step(LagTick(600)) == []

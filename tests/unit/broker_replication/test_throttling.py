@@ -48,7 +48,7 @@ async def test_a_throttled_replica_waits_and_producers_do_not(
     async with brokers(tmp_path, 1, 2, settings=settings) as cluster:
         await elect_before_the_third(cluster)
         await cluster.start(3)
-        apply_broker_settings(cluster[where].parts.registry, stopped)
+        apply_broker_settings(cluster[where].parts, stopped)
         decided = await cluster.state()
         assert decided is not None
         await cluster.send(3, decided)
@@ -59,7 +59,7 @@ async def test_a_throttled_replica_waits_and_producers_do_not(
         assert (await cluster[1].produce(b"c")).error_code is ErrorCode.NONE
         assert cluster[3].log.log_end_offset == taken
         assert await cluster.isr() == (1, 2)
-        apply_broker_settings(cluster[where].parts.registry, quick)
+        apply_broker_settings(cluster[where].parts, quick)
         await cluster.until_isr(1, 2, 3)
         assert cluster[3].values() == cluster[1].values()
         as_leader, as_follower = throttled(cluster[where])
@@ -72,7 +72,7 @@ async def test_a_leader_keeps_records_from_throttled_followers_only(tmp_path: Pa
     settings = TopicSettings(leader_replication_throttled_replicas="*")
     async with brokers(tmp_path, 1, 2, settings=settings) as cluster:
         await elect_before_the_third(cluster)
-        apply_broker_settings(cluster[1].parts.registry, BrokerSettings(leader_throttled_rate=0))
+        apply_broker_settings(cluster[1].parts, BrokerSettings(leader_throttled_rate=0))
         epoch = cluster[1].replica.leader_epoch
 
         async def asks(broker_id: int) -> bytes:
@@ -93,7 +93,7 @@ async def test_a_follower_in_the_isr_does_not_wait_in_a_new_epoch(tmp_path: Path
     async with brokers(tmp_path, 1, 2, settings=settings) as cluster:
         await cluster.elect(1, [1, 2])
         await cluster[1].produce(b"a")
-        apply_broker_settings(cluster[2].parts.registry, BrokerSettings(follower_throttled_rate=0))
+        apply_broker_settings(cluster[2].parts, BrokerSettings(follower_throttled_rate=0))
         await cluster.elect(1, [1, 2])
         for _ in range(2):
             assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
@@ -110,7 +110,7 @@ async def test_a_fetch_takes_one_batch_at_least_and_the_next_one_waits(tmp_path:
         await cluster.elect(1, [1])
         for _ in range(2):
             await cluster[1].produce(b"x" * 1000)
-        apply_broker_settings(cluster[1].parts.registry, BrokerSettings(leader_throttled_rate=1))
+        apply_broker_settings(cluster[1].parts, BrokerSettings(leader_throttled_rate=1))
         epoch = cluster[1].replica.leader_epoch
         sizes = []
         for _ in range(2):

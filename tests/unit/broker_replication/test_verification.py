@@ -13,10 +13,12 @@ import pytest_asyncio
 from broker.log.batches import TRANSACTIONAL
 from broker.replication import verifying
 from broker.replication.outcomes import ProduceOutcome
+from broker.replication.settings import apply_broker_settings
 from broker.wire.codec import decode_request, encode_response
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnectionLostError
+from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.paths import PartitionKey
 from tests.unit.broker_log.samples import batch
 from tests.unit.broker_replication.cluster import KEY, QUICK, Brokers, TestBroker, brokers, until
@@ -32,7 +34,6 @@ class Coordinator:
 
     def __init__(self, broker: TestBroker) -> None:
         verifier = broker.parts.verifier
-        assert verifier is not None
         verifier._connect = self.connect  # type: ignore[assignment]
         verifier.attach(lambda: 9)
         self.requests: list[list[Row]] = []
@@ -254,14 +255,21 @@ async def test_an_older_epoch_does_not_wait_with_a_newer(cluster: Brokers) -> No
     assert (await newest).base_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("timeout_ms", "bounds_ms"),
+    [(60_000, (1, 50)), (1, (50, 60_000))],
+    ids=["a producer waits for long", "it waits no more"],
+)
 async def test_a_silent_coordinator_costs_a_bounded_time(
-    cluster: Brokers, monkeypatch: pytest.MonkeyPatch
+    cluster: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_ms: int, bounds_ms: tuple[int, int]
 ) -> None:
     leader, coordinator = cluster[1], Coordinator(cluster[1])
-    monkeypatch.setattr(verifying, "_TIMEOUT_MS", 50)
+    monkeypatch.setattr(verifying, "_TIMEOUT_MIN_MS", bounds_ms[0])
+    monkeypatch.setattr(verifying, "_TIMEOUT_MAX_MS", bounds_ms[1])
     coordinator.open.clear()
-    assert (await sending(leader, 0)).error_code is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert coordinator.closed
+    late = sending(leader, 0, timeout_ms=timeout_ms)
+    assert (await late).error_code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
+    await until(lambda: coordinator.closed)
     coordinator.open.set()
     assert (await sending(leader, 0)).error_code is ErrorCode.NONE
 
@@ -281,7 +289,23 @@ async def test_a_lost_connection_is_opened_again(cluster: Brokers) -> None:
 
 async def test_without_a_coordinator_the_producer_tries_again(cluster: Brokers) -> None:
     leader, coordinator = cluster[1], Coordinator(cluster[1])
-    assert leader.parts.verifier is not None
     leader.parts.verifier.attach(lambda: None)
     assert (await sending(leader, 0)).error_code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert coordinator.all() == []
+
+
+async def test_verification_is_switched_while_the_broker_runs(cluster: Brokers) -> None:
+    leader, coordinator = cluster[1], Coordinator(cluster[1])
+    coordinator.open.clear()
+    asked = sending(leader, 0)
+    await until(lambda: bool(coordinator.requests))
+    apply_broker_settings(leader.parts, BrokerSettings(verifies_transactions=False))
+    # A batch of the producer that is asked about keeps its place behind that.
+    behind = sending(leader, 1)
+    assert (await sending(leader, 0, producer_id=ID + 1)).error_code is ErrorCode.NONE
+    assert not behind.done()
+    coordinator.open.set()
+    assert await codes([asked, behind]) == [ErrorCode.NONE] * 2
+    apply_broker_settings(leader.parts, BrokerSettings())
+    coordinator.code = lambda _: ErrorCode.INVALID_TXN_STATE
+    assert (await sending(leader, 0, producer_id=ID + 2)).error_code is ErrorCode.INVALID_TXN_STATE

@@ -597,6 +597,7 @@ async def test_a_broker_describes_itself_only(parts: MemoryParts) -> None:
         (("1", 4), [("log.retention.ms", 1, None)], ErrorCode.INVALID_REQUEST),
         (("1", 4), [("follower.replication.throttled.rate", 0, "-1")], ErrorCode.INVALID_CONFIG),
         (("1", 4), [("follower.replication.throttled.rate", 0, "1 MB")], ErrorCode.INVALID_CONFIG),
+        (("1", 4), [("transaction.partition.verification.enable", 0, "yes")], ErrorCode.INVALID_CONFIG),
         (("2", 4), [("follower.replication.throttled.rate", 0, "1")], ErrorCode.INVALID_REQUEST),
         (("", 4), [("follower.replication.throttled.rate", 0, "1")], ErrorCode.INVALID_REQUEST),
         (("1", 8), [("follower.replication.throttled.rate", 0, "1")], ErrorCode.INVALID_REQUEST),
@@ -636,6 +637,24 @@ async def test_rates_of_this_broker_change_while_it_runs(parts: MemoryParts) -> 
     third = "replica.alter.log.dirs.io.max.bytes.per.second"
     assert await change((leader, 1, None), (follower, 1, None), (third, 1, None)) == ErrorCode.NONE
     assert parts.own_configs.overrides("1") == {}
+
+
+async def test_verification_of_this_broker_is_switched_while_it_runs(parts: MemoryParts) -> None:
+    name = "transaction.partition.verification.enable"
+
+    async def shown() -> tuple[str | None, int, bool]:
+        row = {"resource_type": 4, "resource_name": "1", "configuration_keys": [name]}
+        found = await ask(parts, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [row], "include_synonyms": True})
+        (config,) = found.results[0].configs
+        return config.value, config.config_source, config.read_only
+
+    assert await shown() == ("true", 4, False)
+    configs = [{"name": name, "config_operation": 0, "value": "FALSE"}]
+    resource = {"resource_name": "1", "resource_type": 4, "configs": configs}
+    asked = {"resources": [resource], "validate_only": False}
+    found = await ask(parts, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)
+    assert found.responses[0].error_code == ErrorCode.NONE
+    assert await shown() == ("FALSE", 2, False)
 
 
 async def test_lists_take_items_and_lose_them(parts: MemoryParts) -> None:

@@ -7,6 +7,8 @@ import pytest
 from quorum.metadata.broker_settings import (
     FOLLOWER_THROTTLED_RATE,
     LEADER_THROTTLED_RATE,
+    RATE_MAX,
+    VERIFICATION,
     BrokerSettings,
     check_broker_changes,
     effective_broker_settings,
@@ -162,6 +164,7 @@ def test_settings_of_a_broker_are_read_back_and_malformed_ones_count_as_not_give
     record = BrokerConfigRecord({LEADER_THROTTLED_RATE: "1000"})
     assert record.encode() == b'{"version":1,"config":{"leader.replication.throttled.rate":"1000"}}'
     assert BrokerConfigRecord.decode(1, record.encode()) == record
-    assert effective_broker_settings(record.settings) == BrokerSettings(leader_throttled_rate=1000)
-    odd = {FOLLOWER_THROTTLED_RATE: "fast", "odd": "1"}
-    assert effective_broker_settings(odd) == BrokerSettings()
+    defaults = BrokerSettings(verifies_transactions=False)
+    assert effective_broker_settings(defaults, record.settings) == BrokerSettings(1000, RATE_MAX, False)
+    odd = {FOLLOWER_THROTTLED_RATE: "fast", VERIFICATION: "yes", "odd": "1"}
+    assert effective_broker_settings(defaults, odd) == defaults
