@@ -7,6 +7,7 @@ Source: ARCHITECTURE.md, "Life of a transaction".
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Final
 
 from broker.core.transactions.inputs import StoredTransaction, TransactionsLoaded
@@ -15,8 +16,8 @@ from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.transaction_records import TransactionRecord, decode_pending_offsets
 
-#: Ids that are read at a time.
-_PAGE: Final = 1_000
+#: Ids that are read, and taken in, at a time: some milliseconds of the loop.
+_PAGE: Final = 250
 
 
 class TransactionStore:
@@ -26,14 +27,14 @@ class TransactionStore:
         """Read through a client."""
         self._client = client
 
-    async def load(self) -> TransactionsLoaded:
+    async def load(self) -> AsyncIterator[TransactionsLoaded]:
         """Read every id, page by page."""
         await self._client.sync(paths.TRANSACTIONS)
-        found: list[StoredTransaction] = []
-        problems: dict[str, str] = {}
         names = [each for each in await self._client.get_children(paths.TRANSACTIONS) if each != paths.KEPT]
         for start in range(0, len(names), _PAGE):
             page = names[start : start + _PAGE]
+            found: list[StoredTransaction] = []
+            problems: dict[str, str] = {}
             read = await self._client.read_all([f"{paths.TRANSACTIONS}/{name}" for name in page])
             for name, outcome in zip(page, read, strict=True):
                 transactional_id = paths.group_id_of(name)
@@ -44,7 +45,7 @@ class TransactionStore:
                         found.append(stored)
                 except MetadataDecodeError as error:
                     problems[transactional_id or name] = error.message
-        return TransactionsLoaded(found, problems)
+            yield TransactionsLoaded(found, problems)
 
     async def read(self, transactional_id: str) -> StoredTransaction | None:
         """Read one id, behind all that this session has written; None: there is none."""

@@ -91,8 +91,9 @@ class TransactionsOfTerm:
         self._over: NotCoordinatorError | None = None
 
     async def load(self) -> None:
-        """Read every id, and go on with what is decided."""
-        self.step(await self._store.load())
+        """Read every id, page by page, and go on with what is decided."""
+        async for page in self._store.load():
+            self.step(page)
 
     def end(self, error: NotCoordinatorError) -> None:
         """Answer whoever waits that the term is over."""

@@ -6,12 +6,12 @@ Source: Kafka protocol guide, "Record".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from broker.log.batches import BatchHeader, Buffer
 from broker.log.errors import UnreadableBatchError
-from broker.log.unfolding import UNFOLDED_BYTES_MAX, MalformedError, unfolded
+from broker.log.unfolding import UNFOLDED_BYTES_MAX, Bytes, MalformedError, unfolded
 
 _NUMBER_BYTES_MAX: Final = 10
 
@@ -38,7 +38,7 @@ def opened(
     try:
         records, begin, end = unfolded(header, batch, unfolded_bytes_max)
         # What a thread unfolds into is used again.
-        found = list(_records(bytes(records[begin:end]), header.records_count))
+        found = _records(bytes(records[begin:end]), header.records_count)
     except (MalformedError, MemoryError, OSError, IndexError) as error:
         raise UnreadableBatchError(
             f"the records of the batch at offset {header.base_offset} cannot be opened: {error}"
@@ -46,35 +46,77 @@ def opened(
     return found
 
 
-def _records(content: bytes, count: int) -> Iterator[StoredRecord]:
+def _records(content: bytes, count: int) -> list[StoredRecord]:  # noqa: PLR0912, PLR0915 - numbers are read in place
+    found: list[StoredRecord] = []
     position, before = 0, -1
-    for _ in range(count):
+    for _ in repeat(None, count):
         start = position
-        size, position = _number(content, start)
-        end = position + size
+        # Numbers of one and two bytes are read right here: calls would cost more than all the rest.
+        size = content[position]
+        if size < 0x80:
+            position += 1
+        elif (more := content[position + 1]) < 0x80:
+            size = size & 0x7F | more << 7
+            position += 2
+        else:
+            size, position = long_number(content, position)
+        end = position + (size >> 1)
         # One byte of attributes comes first.
-        timestamp_delta, rest = _number(content, position + 1)
-        offset_delta, position = _number(content, rest)
-        key_bytes, position = _number(content, position)
-        behind_key = position + max(key_bytes, 0)
-        value_bytes, behind = _number(content, behind_key)
-        if not before < offset_delta or size < 0 or behind > end or end > len(content):
-            raise MalformedError(f"record {offset_delta} behind {before}, {size} bytes at byte {start}")
-        before, position = offset_delta, end
-        key = content[behind_key - key_bytes : behind_key] if key_bytes >= 0 else None
-        whole = content[start:end]
-        yield StoredRecord(offset_delta, timestamp_delta, key, value_bytes >= 0, whole, rest - start)
+        position += 1
+        time = content[position]
+        if time < 0x80:
+            position += 1
+        elif (more := content[position + 1]) < 0x80:
+            time = time & 0x7F | more << 7
+            position += 2
+        else:
+            time, position = long_number(content, position)
+        rest = position
+        offset = content[position]
+        if offset < 0x80:
+            position += 1
+        elif (more := content[position + 1]) < 0x80:
+            offset = offset & 0x7F | more << 7
+            position += 2
+        else:
+            offset, position = long_number(content, position)
+        length = content[position]
+        if length < 0x80:
+            position += 1
+        elif (more := content[position + 1]) < 0x80:
+            length = length & 0x7F | more << 7
+            position += 2
+        else:
+            length, position = long_number(content, position)
+        key = None if length & 1 else content[position : (position := position + (length >> 1))]
+        length = content[position]
+        if length < 0x80:
+            position += 1
+        elif (more := content[position + 1]) < 0x80:
+            length = length & 0x7F | more << 7
+            position += 2
+        else:
+            length, position = long_number(content, position)
+        has_value = not length & 1
+        behind = position + (length >> 1) if has_value else position
+        delta = offset >> 1
+        if offset & 1 or delta <= before or size & 1 or behind > end or end > len(content):
+            raise MalformedError(f"record {delta} behind {before}, {size >> 1} bytes at byte {start}")
+        before, position = delta, end
+        time_delta = (time >> 1) ^ -(time & 1)
+        found.append(StoredRecord(delta, time_delta, key, has_value, content[start:end], rest - start))
     if position != len(content):
         raise MalformedError(f"{len(content) - position} bytes follow the last record")
+    return found
 
 
-def _number(content: bytes, position: int) -> tuple[int, int]:
-    """Read a zigzag varint; returns it and the position behind it."""
+def long_number(content: Bytes, position: int, bytes_max: int = _NUMBER_BYTES_MAX) -> tuple[int, int]:
+    """Read a number of any length, still in zigzag; returns it and the position behind it."""
     value = 0
-    for shift in range(0, 7 * _NUMBER_BYTES_MAX, 7):
+    for shift in range(0, 7 * bytes_max, 7):
         byte = content[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-    raise MalformedError(f"a number has more than {_NUMBER_BYTES_MAX} bytes")
+            return value, position
+    raise MalformedError(f"a number has more than {bytes_max} bytes")

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.log.batches import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
 from broker.log.errors import UnreadableBatchError
-from broker.log.opened import opened
+from broker.log.opened import long_number, opened
 from broker.log.unfolding import UNFOLDED_BYTES_MAX, Bytes, MalformedError, unfolded
 
 np: Any
@@ -165,7 +165,7 @@ def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: ca
                 byte = byte & 0x7F | more << 7
                 position += 2
             else:
-                byte, position = _long_number(records, position, _INT_BYTES_MAX)
+                byte, position = long_number(records, position, _INT_BYTES_MAX)
             end = position + (byte >> 1)
             if byte & 1 or end > limit:
                 raise MalformedError("its length is negative or leads out of the batch")
@@ -178,7 +178,7 @@ def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: ca
                 byte = byte & 0x7F | more << 7
                 position += 2
             else:
-                byte, position = _long_number(records, position, _LONG_BYTES_MAX)
+                byte, position = long_number(records, position, _LONG_BYTES_MAX)
             delta = (byte >> 1) ^ -(byte & 1)
             byte = records[position]
             if byte < 0x80:
@@ -187,7 +187,7 @@ def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: ca
                 byte = byte & 0x7F | more << 7
                 position += 2
             else:
-                byte, position = _long_number(records, position, _INT_BYTES_MAX)
+                byte, position = long_number(records, position, _INT_BYTES_MAX)
             if byte != number << 1:
                 raise MalformedError(f"its offset is {(byte >> 1) ^ -(byte & 1)} behind the first one's")
             position, has_key = _behind_key_and_value(records, position)
@@ -222,7 +222,7 @@ def _behind_key_and_value(records: Bytes, position: int) -> tuple[int, bool]:
         key = key & 0x7F | more << 7
         position += 2
     else:
-        key, position = _long_number(records, position, _INT_BYTES_MAX)
+        key, position = long_number(records, position, _INT_BYTES_MAX)
     if not key & 1:
         position += key >> 1
     elif key != 1:
@@ -234,7 +234,7 @@ def _behind_key_and_value(records: Bytes, position: int) -> tuple[int, bool]:
         value = value & 0x7F | more << 7
         position += 2
     else:
-        value, position = _long_number(records, position, _INT_BYTES_MAX)
+        value, position = long_number(records, position, _INT_BYTES_MAX)
     if not value & 1:
         position += value >> 1
     elif value != 1:
@@ -244,15 +244,15 @@ def _behind_key_and_value(records: Bytes, position: int) -> tuple[int, bool]:
 
 def _behind_headers(records: Bytes, position: int, end: int) -> int:
     """Return the position behind a record's headers; each one has two bytes at least."""
-    count, position = _long_number(records, position, _INT_BYTES_MAX)
+    count, position = long_number(records, position, _INT_BYTES_MAX)
     if count & 1 or count > end - position:
         raise MalformedError(f"{(count >> 1) ^ -(count & 1)} headers in {end - position} bytes")
     for _ in range(count >> 1):
-        length, position = _long_number(records, position, _INT_BYTES_MAX)
+        length, position = long_number(records, position, _INT_BYTES_MAX)
         if length & 1:
             raise MalformedError("the length of a header's key is negative")
         position += length >> 1
-        length, position = _long_number(records, position, _INT_BYTES_MAX)
+        length, position = long_number(records, position, _INT_BYTES_MAX)
         if length != 1:
             if length & 1:
                 raise MalformedError("the length of a header's value is below -1")
@@ -260,18 +260,6 @@ def _behind_headers(records: Bytes, position: int, end: int) -> int:
         if position > end:
             raise MalformedError("a header leads out of the record")
     return position
-
-
-def _long_number(records: Bytes, position: int, bytes_max: int) -> tuple[int, int]:
-    """Read a number of any length, still in zigzag; returns it and the position behind it."""
-    value = 0
-    for shift in range(0, 7 * bytes_max, 7):
-        byte = records[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise MalformedError(f"a number has more than {bytes_max} bytes")
 
 
 # -- the walk over columns -------------------------------------------------------------------------------
@@ -346,7 +334,7 @@ def _one_by_one(records: Bytes, position: int, count: int) -> Iterator[int]:
 
 def _long_step(records: Bytes, position: int) -> int:
     """Return the bytes of a record whose length has three bytes or more, and needs them."""
-    length, behind = _long_number(records, position, _INT_BYTES_MAX)
+    length, behind = long_number(records, position, _INT_BYTES_MAX)
     if length & 1 or length < 1 << 14:
         raise MalformedError("its length is negative, or has more bytes than it needs")
     return behind - position + (length >> 1)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from quorum.metadata import paths
 from quorum.metadata.decode import INT64_MAX, JsonFields
@@ -21,6 +21,10 @@ from quorum.metadata.paths import PartitionKey
 NO_PRODUCER: Final = -1
 #: An epoch from which on the next producer gets another id; the last one is for a fence.
 EPOCH_EXHAUSTED: Final = 2**15 - 2
+
+
+#: One for all: each empty set that is made takes 232 bytes.
+NOTHING: Final[frozenset[Any]] = frozenset()
 
 
 class TransactionState(StrEnum):
@@ -51,9 +55,9 @@ class TransactionRecord:
     start_timestamp_ms: int
     update_timestamp_ms: int
     #: That have records of the transaction, or may have.
-    partitions: frozenset[PartitionKey] = field(default=frozenset())
+    partitions: frozenset[PartitionKey] = NOTHING
     #: Groups whose offsets belong to the transaction.
-    groups: frozenset[str] = field(default=frozenset())
+    groups: frozenset[str] = NOTHING
 
     def encode(self) -> bytes:
         """Return the JSON value."""
@@ -100,8 +104,9 @@ class TransactionRecord:
                 PartitionKey(topic, each)
                 for topic in topics.names()
                 for each in topics.broker_ids(topic)
-            ),
-            groups=frozenset(fields.strings("groups")),
+            )
+            or NOTHING,
+            groups=frozenset(fields.strings("groups")) or NOTHING,
         )
 
 

@@ -8,9 +8,10 @@ million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka
 channels cost, and a broker that is drained, beside Kafka; `lone` what a record costs beside idle
 partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `transactions` what
 transactions cost, and what Kafka Streams makes of them; `idle` what sessions, connections and partitions cost
-that ask for nothing; `turns` how long large pieces of work hold a node's loop; `scale` how the controller's
-costs grow with the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside
-its own Kafka connector. Tables go to the standard output and to bench-results/. Nothing here asserts a time.
+that ask for nothing; `ids` what idle transactional ids cost; `turns` how long large pieces of work hold a
+node's loop; `scale` how the controller's costs grow with the partitions, without sockets; `pipeline` what
+Spark reads and checks in a second, beside its own Kafka connector. Tables go to the standard output and to
+bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tests.bench import (
     failover,
     groups,
     idle,
+    ids,
     lone,
     million,
     peers,
@@ -185,6 +187,11 @@ def run_idle(_options: argparse.Namespace, folder: Path) -> Report:
     return idle.run(folder), ""
 
 
+def run_ids(options: argparse.Namespace, folder: Path) -> Report:
+    """Memory and fail-over with many idle transactional ids."""
+    return ids.run(folder, ids.Sizes(options.ids)), ""
+
+
 def run_turns(_options: argparse.Namespace, folder: Path) -> Report:
     """How long large pieces of work hold a node's loop."""
     return turns.run(folder), ""
@@ -224,6 +231,19 @@ def add_sizes_of_pipeline(benchmark: argparse.ArgumentParser) -> None:
     benchmark.add_argument("--cores", type=at_least_one, default=1, help=words)
 
 
+def add_choices_of_peers(benchmark: argparse.ArgumentParser) -> None:
+    """Declare what `peers` compares."""
+    cases = names_of(peers.GROUPS, "case")
+    words = f"of {', '.join(peers.GROUPS)}, separated by commas (default: all but {peers.MILLION})"
+    benchmark.add_argument("--cases", type=cases, default=",".join(peers.CASES), help=words)
+    words = "beside Quorate, separated by commas (default: %(default)s)"
+    benchmark.add_argument(
+        "--peers", type=names_of(peers.PEERS, "peer"), default=",".join(peers.PEERS), help=words
+    )
+    words = "also memory and restart with 1,000,000 nodes (a quarter of an hour more)"
+    benchmark.add_argument("--million", action="store_true", help=words)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line; without the name of a benchmark it is that of `peers`."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
@@ -248,16 +268,7 @@ def build_parser() -> argparse.ArgumentParser:
             "--systems", type=names_of(known, "system"), default="quorate,zookeeper", help=words
         )
 
-    found = add("peers", run_peers, 3)
-    cases = names_of(peers.GROUPS, "case")
-    words = f"of {', '.join(peers.GROUPS)}, separated by commas (default: all but {peers.MILLION})"
-    found.add_argument("--cases", type=cases, default=",".join(peers.CASES), help=words)
-    words = "beside Quorate, separated by commas (default: %(default)s)"
-    found.add_argument(
-        "--peers", type=names_of(peers.PEERS, "peer"), default=",".join(peers.PEERS), help=words
-    )
-    words = "also memory and restart with 1,000,000 nodes (a quarter of an hour more)"
-    found.add_argument("--million", action="store_true", help=words)
+    add_choices_of_peers(add("peers", run_peers, 3))
 
     found = add("speed", run_speed, 3)
     add_systems(found, [peers.OWN, BARE, "zookeeper"])
@@ -284,6 +295,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     add_size(add("deaths", run_deaths, 3), "partitions", deaths.FULL.partitions, "partitions of two replicas")
     add("idle", run_idle, 0)
+    words = "transactional ids (default: %(default)s)"
+    add("ids", run_ids, 0).add_argument("--ids", type=at_least_one, default=ids.FULL.ids, help=words)
     add("turns", run_turns, 0)
     lines = "lines whose words Kafka Streams counts"
     add_size(add("transactions", run_transactions, 3), "lines", transactions.FULL.lines, lines)

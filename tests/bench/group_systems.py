@@ -106,6 +106,19 @@ class QuorateBrokers:
         """The sum of a metric over all brokers, of the samples that have a label."""
         return sum(self._cluster.metric(each, name, label) for each in self._cluster.awake())
 
+    def pid(self, broker_id: int) -> int:
+        """Process id of a broker."""
+        return self._cluster.pid(broker_id)
+
+    @property
+    def node_pids(self) -> list[int]:
+        """Process ids of the nodes."""
+        return [self._cluster.nodes.pid(each) for each in self._cluster.nodes.node_ids]
+
+    def longest_turn_s(self, broker_id: int) -> float:
+        """The longest turn of a broker's loop in the last minute or two."""
+        return self._cluster.metric(broker_id, "quorate_broker_longest_turn_seconds")
+
     def revive(self) -> None:
         """Start what was killed, and wait until it serves."""
         for each in self._cluster.brokers:

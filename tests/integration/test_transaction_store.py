@@ -31,7 +31,7 @@ async def test_ids_come_back_without_malformed_ones() -> None:
         await client.create(paths.transaction_path("bad"), record.encode().replace(b"Ongoing", b"Gone"))
         await client.create(f"{paths.TRANSACTIONS}/a b", b"")
         store = TransactionStore(client)
-        found, problems = await store.load()
+        [(found, problems)] = [each async for each in store.load()]
         (stored,) = found
         assert (stored.transactional_id, stored.record, stored.version) == (NAME, record, 0)
         assert stored.offsets == {GROUP: {KEY: offset}}

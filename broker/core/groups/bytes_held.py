@@ -18,6 +18,8 @@ from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.paths import PartitionKey
 
+#: Refusals are logged at most so often.
+_LOG_INTERVAL_MS: Final = 60_000
 _REBALANCES: Final = (GroupState.PREPARING, GroupState.COMPLETING)
 
 
@@ -31,7 +33,7 @@ class GroupBytes:
         #: requests for which there was no room
         self.refused = 0
         #: Until when a refusal is no news.
-        self.quiet_until_ms = 0
+        self._quiet_until_ms = 0
 
     def count(self, slot: GroupSlot) -> None:
         """Count a group's record as its machine has it now."""
@@ -74,14 +76,26 @@ class GroupBytes:
         self.held_bytes -= slot.record_bytes + slot.offset_bytes
         slot.record_bytes = slot.offset_bytes = 0
 
-    def refusal(self, group_id: str, growth: int) -> GroupRefusal | None:
-        """Say why a group cannot become larger by some bytes; None: it can, by none or fewer always."""
+    @property
+    def free_share(self) -> float:
+        """How much of the room is free: from 0 to 1."""
+        return max(1 - self.held_bytes / self._bytes_max, 0.0)
+
+    def refusal(self, name: str, growth: int, what: str = "group") -> GroupRefusal | None:
+        """Say why something cannot become larger by some bytes; None: it can, by none or fewer always."""
         if growth <= 0 or self.held_bytes + growth <= self._bytes_max:
             return None
         self.refused += 1
         problem = (
-            f"group {group_id!r} needs {growth} bytes more, and groups hold {self.held_bytes} of the "
-            f"{self._bytes_max} that groups.groups_bytes_max allows"
+            f"{what} {name!r} needs {growth} bytes more, and groups and transactional ids hold "
+            f"{self.held_bytes} of the {self._bytes_max} that groups.groups_bytes_max allows"
         )
-        remedy = "delete groups or offsets, send less metadata, or raise the limit"
+        remedy = "delete groups or offsets, send less metadata, use fewer ids, or raise the limit"
         return GroupRefusal(ErrorCode.POLICY_VIOLATION, problem, remedy)
+
+    def news(self, refusal: GroupRefusal, now_ms: int) -> str | None:
+        """Return a refusal for the log; None: one like it was there a short while ago."""
+        if now_ms < self._quiet_until_ms:
+            return None
+        self._quiet_until_ms = now_ms + _LOG_INTERVAL_MS
+        return f"refused: {refusal.problem}; {refusal.remedy}"

@@ -43,8 +43,6 @@ SWEEP_MS: Final = 60_000
 _SWEEP: Final = ("", "")
 #: Groups that are remembered whose last write was given up.
 UNWRITTEN_MAX: Final = 1_000
-#: Refusals for want of room are logged at most so often.
-_LOG_INTERVAL_MS: Final = 60_000
 
 
 class GroupsMachine:
@@ -294,9 +292,10 @@ class GroupsMachine:
 
     def _refuse(self, number: int, refusal: GroupRefusal, now_ms: int) -> None:
         self._effects.append(Answer(number, refusal))
-        if refusal.error_code is ErrorCode.POLICY_VIOLATION and now_ms >= self._ground.bytes.quiet_until_ms:
-            self._ground.bytes.quiet_until_ms = now_ms + _LOG_INTERVAL_MS
-            self._trace(f"refused: {refusal.problem}; {refusal.remedy}", Level.WARNING)
+        if refusal.error_code is ErrorCode.POLICY_VIOLATION:
+            text = self._ground.bytes.news(refusal, now_ms)
+            if text is not None:
+                self._trace(text, Level.WARNING)
 
     def _answer(
         self, slot: GroupSlot, number: int, outcome: object, write: GroupWrite | None = None

@@ -20,6 +20,7 @@ from quorum.metadata.paths import PartitionKey, group_path
 from quorum.metadata.transaction_records import (
     EPOCH_EXHAUSTED,
     NO_PRODUCER,
+    NOTHING,
     TransactionRecord,
     TransactionState,
 )
@@ -71,9 +72,9 @@ def decide(
         return ErrorCode.PRODUCER_FENCED
     match request:
         case inputs.AddPartitions():
-            return _add(record, request.partitions, frozenset(), wall_ms)
+            return _add(record, request.partitions, NOTHING, wall_ms)
         case inputs.AddGroup():
-            return _add(record, frozenset(), frozenset((request.group_id,)), wall_ms)
+            return _add(record, NOTHING, frozenset((request.group_id,)), wall_ms)
         case inputs.VerifyPartitions():
             return _verify(record, request.partitions)
         case inputs.StoreOffsets():
@@ -101,7 +102,7 @@ def completed(record: TransactionRecord, wall_ms: int) -> Change:
     """Return the end of a transaction whose partitions have their markers."""
     change = _move(record, Event.MARKED, wall_ms)
     assert isinstance(change, Change), "markers are sent for a transaction that is decided"
-    empty = replace(change.record, partitions=frozenset(), groups=frozenset())
+    empty = replace(change.record, partitions=NOTHING, groups=NOTHING)
     return change._replace(record=empty)
 
 

@@ -110,7 +110,7 @@ class TransactionAsked(NamedTuple):
 
 
 class TransactionsLoaded(NamedTuple):
-    """A term begins with what the quorum holds."""
+    """A term begins with what the quorum holds: a page of it."""
 
     transactions: Sequence[StoredTransaction]
     #: {transactional id: what is wrong with its record}

@@ -28,11 +28,10 @@ from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import COORDINATOR_EPOCH, GROUP_BYTES_MAX, PartitionKey
 from quorum.metadata.transaction_records import TransactionState
 
-#: How often open transactions are looked at for their time.
+#: How often open transactions are looked at for their time, and some idle ids for their age.
 LOOK_MS: Final = 1_000
-#: How often idle ids are looked at for their age, and how many at once.
-SWEEP_MS: Final = 10_000
-_SWEPT_MAX: Final = 500
+#: So many idle ids, that their removal does not flood the quorum.
+_LOOKED_AT_MAX: Final = 100
 #: Requests of one id that wait for its write, or for its markers.
 _WAITING_MAX: Final = 16
 #: How long requests wait for markers; then they are answered that their producers shall ask again.
@@ -69,7 +68,7 @@ class TransactionsMachine:
         self._room = room
         self._slots: dict[str, TransactionSlot] = {}
         self._problems: dict[str, str] = {}
-        #: Ids with an open transaction, and those with none, the longest idle first.
+        #: Ids with an open transaction, and those with none, in the order in which they are looked at.
         self._open: dict[str, TransactionSlot] = {}
         self._idle: dict[str, TransactionSlot] = {}
         #: {group: {partition: how many open transactions have offsets of it}}
@@ -78,7 +77,7 @@ class TransactionsMachine:
         #: {multi, reading, loan or markers under way: whose}
         self._under_way: dict[int, TransactionSlot] = {}
         self._clock = ClockTick(0, is_believed=False)
-        self._looked_ms = self._swept_ms = 0
+        self._looked_ms = 0
         self._effects: list[inputs.TransactionEffect] = []
         self._is_over = False
 
@@ -140,7 +139,7 @@ class TransactionsMachine:
         for name, problem in loaded.problems.items():
             self._problems[name] = problem
             self._trace(f"transactional id {name!r} is left alone: {problem}", Level.WARNING)
-        for stored in sorted(loaded.transactions, key=_used_ms):
+        for stored in loaded.transactions:
             slot = self._slots[stored.transactional_id] = TransactionSlot(stored)
             self._count_offsets(stored, 1)
             self._settle(slot, now_ms)
@@ -156,9 +155,8 @@ class TransactionsMachine:
                 self._trace(f"transactional id {slot.name!r}: its transaction is open for too long")
                 self._fly(slot, Flight(fence(record, self._wall_ms(now_ms))))
             self._give_up_waiting(now_ms)
-        if now_ms - self._swept_ms >= SWEEP_MS and clock.is_believed:
-            self._swept_ms = now_ms
-            self._sweep(now_ms)
+            if clock.is_believed:
+                self._sweep(now_ms)
 
     def _give_up_waiting(self, now_ms: int) -> None:
         """Answer what has waited too long for markers; a broker that must write one may be away."""
@@ -169,17 +167,20 @@ class TransactionsMachine:
                 slot.waiting.clear()
 
     def _sweep(self, now_ms: int) -> None:
-        """Remove ids that nobody has used for long."""
-        too_old_ms = self._wall_ms(now_ms) - self._options.transactional_id_expiration_ms
-        for slot in list(itertools.islice(self._idle.values(), _SWEPT_MAX)):
+        """Remove ids that nobody has used for long, among those that were not looked at for longest."""
+        options = self._options
+        idle_ms = max(
+            int(options.transactional_id_expiration_ms * min(2 * self._room.free_share, 1.0)),
+            min(options.transaction_max_timeout_ms, options.transactional_id_expiration_ms),
+        )
+        for slot in list(itertools.islice(self._idle.values(), _LOOKED_AT_MAX)):
             record = slot.stored.record
-            if record is None or record.update_timestamp_ms > too_old_ms:
-                return
-            if slot.flight is None and MOVES[record.state, Event.EXPIRE] is TransactionState.DEAD:
+            assert record is not None, "an id that is idle"
+            is_old = record.update_timestamp_ms <= self._wall_ms(now_ms) - idle_ms
+            if is_old and MOVES[record.state, Event.EXPIRE] is TransactionState.DEAD:
                 self._fly(slot, Flight(None))
-        if self._idle:
-            # There may be more.
-            self._swept_ms = now_ms - SWEEP_MS
+            else:
+                self._idle[slot.name] = self._idle.pop(slot.name)
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -222,8 +223,10 @@ class TransactionsMachine:
         flight = Flight(decided, number)
         growth = size_bytes(slot.after(flight)) - slot.counted_bytes
         # An end makes it smaller; there is always room for that.
-        if self._room.refusal(slot.name, growth) is not None:
-            self._effects.append(Answer(number, ErrorCode.POLICY_VIOLATION))
+        if (refusal := self._room.refusal(slot.name, growth, "transactional id")) is not None:
+            if (text := self._room.news(refusal, now_ms)) is not None:
+                self._trace(text, Level.WARNING)
+            self._effects.append(Answer(number, refusal.error_code))
             return
         self._slots[slot.name] = slot
         if decided.event is Event.COMMIT:
@@ -419,7 +422,3 @@ class TransactionsMachine:
 
     def _wall_ms(self, now_ms: int) -> int:
         return self._clock.wall_offset_ms + now_ms
-
-
-def _used_ms(stored: StoredTransaction) -> int:
-    return 0 if stored.record is None else stored.record.update_timestamp_ms

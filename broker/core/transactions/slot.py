@@ -19,8 +19,8 @@ from quorum.metadata.numbers import next_version
 from quorum.metadata.paths import pending_offsets_path, transaction_path
 from quorum.metadata.transaction_records import TransactionState, encode_pending_offsets
 
-#: what an id takes of a node's memory, but for its name twice and its value
-TRANSACTION_BYTES: Final = 400
+#: what an idle id takes of a node's memory, but for its name twice
+TRANSACTION_BYTES: Final = 700
 
 
 @dataclass(slots=True)
@@ -50,6 +50,8 @@ class Flight:
 
 class TransactionSlot:
     """One transactional id."""
+
+    __slots__ = ("awaited_ms", "counted_bytes", "flight", "opened_ms", "stored", "waiting")
 
     def __init__(self, stored: StoredTransaction) -> None:
         """Hold a mirror."""

@@ -1,12 +1,14 @@
 """The last offset of each key in the dirty part of a log, as far as memory allows.
 
-Keys are known by 16 bytes of their hash. What does not fit is for another round: the map ends before the
-first batch whose records may not all have room. Pure.
+Keys are known by 16 bytes of their hash, shorter ones by themselves. What does not fit is for another round:
+the map ends before the first batch whose records may not all have room. Pure.
 Source: Kafka's Cleaner.buildOffsetMap and SkimpyOffsetMap (3.9).
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -21,7 +23,7 @@ _DIGEST_BYTES: Final = 16
 
 def digest(key: bytes) -> bytes:
     """Return what a key is known by."""
-    return blake2b(key, digest_size=_DIGEST_BYTES).digest()
+    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 class LastOffsets:
@@ -37,7 +39,8 @@ class LastOffsets:
         """
         #: what was taken ends here; no record from there on is judged
         self.end_offset = first_offset
-        self.offsets: dict[bytes, int] = {}
+        #: {digest of a key: twice its last offset, and 1 if that record is a tombstone}
+        self.last: dict[bytes, int] = {}
         self._keys_max = keys_max
         self._transactions = transactions
 
@@ -46,14 +49,18 @@ class LastOffsets:
 
         Raises UnreadableBatchError.
         """
-        room = self._keys_max - len(self.offsets)
-        if header.records_count > room and self.offsets:
+        room = self._keys_max - len(self.last)
+        if header.records_count > room and self.last:
             return False
         is_aborted = self._transactions.aborts(header)
         if header.records_count and not header.attributes & CONTROL and not is_aborted:
-            base_offset = header.base_offset
-            for record in opened(header, batch):
-                if record.key is not None:
-                    self.offsets[digest(record.key)] = base_offset + record.offset_delta
+            base_offset, last = header.base_offset, self.last
+            for delta, _, key, has_value, _, _ in opened(header, batch):
+                if key is not None:
+                    last[digest(key)] = base_offset + delta << 1 | (not has_value)
         self.end_offset = header.last_offset + 1
         return True
+
+    def survivors(self) -> Sequence[int]:
+        """Return the values of `last`, rising: what stays of the batches that were taken."""
+        return array("q", sorted(self.last.values()))

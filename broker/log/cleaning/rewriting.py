@@ -14,6 +14,7 @@ Source: KIP-534; Kafka's Cleaner.shouldRetainRecord and MemoryRecords.filterTo (
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -48,8 +49,12 @@ Batch = tuple[BatchHeader, Buffer]
 class Rules(NamedTuple):
     """What stays."""
 
-    #: {digest of a key: its last offset}, of the records below `end_offset`
-    last_offsets: Mapping[bytes, int]
+    #: {digest of a key: twice its last offset, and 1 if that is a tombstone}, of what is dirty
+    last: Mapping[bytes, int]
+    #: the values of `last`, rising
+    survivors: Sequence[int]
+    #: the batch with this record, and those behind it, were looked at for `last`
+    first_dirty: int
     #: records from here on stay
     end_offset: int
     now_ms: int
@@ -132,14 +137,13 @@ def _kept(header: BatchHeader, content: Buffer, rules: Rules, transactions: Tran
     is_remembered = (header.producer_id, header.last_offset) in rules.remembered
     if not header.records_count:
         return (header, content) if is_remembered else None
-    records = opened(header, content)
-    kept = [] if is_aborted else [each for each in records if _stays(header, each, rules)]
+    kept = [] if is_aborted else _staying(header, content, rules)
     horizon_ms = None
     if not header.attributes & DELETE_HORIZON and any(
-        _is_judged_tombstone(header, each, rules) for each in kept
+        _is_judged_tombstone(header, each, rules) for each in kept or ()
     ):
         horizon_ms = _horizon_ms(rules)
-    if len(kept) == len(records) and horizon_ms is None:
+    if kept is None or (len(kept) == header.records_count and horizon_ms is None):
         return header, content
     if kept:
         return _rewritten(header, kept, horizon_ms)
@@ -173,13 +177,29 @@ def _horizon_ms(rules: Rules) -> int:
     return min(rules.now_ms + rules.delete_retention_ms, _MS_MAX)
 
 
+def _staying(header: BatchHeader, content: Buffer, rules: Rules) -> list[StoredRecord] | None:
+    """Return the records that stay; None: all do, and none is a tombstone."""
+    is_clean = header.last_offset < rules.first_dirty or header.attributes & DELETE_HORIZON
+    if is_clean or rules.oldest_ms is not None or header.base_offset < rules.start_offset:
+        return [each for each in opened(header, content) if _stays(header, each, rules)]
+    # What is dirty was opened before; now the offsets say what stays.
+    first = bisect_left(rules.survivors, 2 * header.base_offset)
+    last = rules.survivors[first : bisect_left(rules.survivors, 2 * header.last_offset + 2, first)]
+    if not last:
+        return []
+    if len(last) == header.records_count and not any(each & 1 for each in last):
+        return None
+    deltas = {(each >> 1) - header.base_offset for each in last}
+    return [each for each in opened(header, content) if each.offset_delta in deltas]
+
+
 def _stays(header: BatchHeader, record: StoredRecord, rules: Rules) -> bool:
     offset = header.base_offset + record.offset_delta
     if offset >= rules.end_offset:
         return True
     if record.key is None or offset < rules.start_offset:
         return False
-    if offset < rules.last_offsets.get(digest(record.key), offset):
+    if offset < rules.last.get(digest(record.key), 2 * offset) >> 1:
         return False
     if rules.oldest_ms is not None:
         time_ms = _time_ms(header, record)
@@ -203,7 +223,8 @@ def _time_ms(header: BatchHeader, record: StoredRecord) -> int:
 def _rewritten(header: BatchHeader, records: Sequence[StoredRecord], horizon_ms: int | None) -> Batch:
     """Return a batch with some of its records, and with another horizon if one is given."""
     if not header.attributes & LOG_APPEND_TIME:
-        header = header._replace(max_timestamp=max(_time_ms(header, each) for each in records))
+        newest = max(each.timestamp_delta for each in records)
+        header = header._replace(max_timestamp=header.base_timestamp + newest)
     if horizon_ms is None:
         stored = b"".join(each.whole for each in records)
     else:

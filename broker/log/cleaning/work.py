@@ -64,7 +64,14 @@ def clean(job: Job, spend: Callable[[int], None]) -> Iterator[CleanedSegment | i
         if header.last_offset >= job.first_dirty and not known.take(header, content):
             break
     rules = Rules(
-        *(known.offsets, known.end_offset, job.now_ms, job.delete_retention_ms),
+        *(
+            known.last,
+            known.survivors(),
+            job.first_dirty,
+            known.end_offset,
+            job.now_ms,
+            job.delete_retention_ms,
+        ),
         *(_pairs(job.remembered), _pairs(job.fencing), job.start_offset, job.oldest_ms),
     )
     judged = [each for each in segments if each.base_offset < known.end_offset]

@@ -8,7 +8,7 @@ from broker.core.transactions import inputs
 from broker.core.transactions.deciding import OFFSETS_BYTES_MAX
 from broker.core.transactions.inputs import Producer
 from broker.core.transactions.machine import LOOK_MS, MARKERS_WAITED_MS
-from controller.core.effects import Write
+from controller.core.effects import Trace, Write
 from controller.core.inputs import MultiDone, Unknown
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
@@ -153,6 +153,43 @@ def test_an_id_that_nobody_uses_is_removed() -> None:
     assert world.machine.find("x") is None
     assert world.add(producer, P0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert world.groups.machine.room.held_bytes == 0
+
+
+def test_few_of_many_old_ids_are_removed_at_once() -> None:
+    world = TransactionsWorld()
+    for number in range(250):
+        world.init(f"id-{number}")
+    world.tick(3_600_001)
+    first = len(world.ahead())
+    world.finish()
+    # What is not old yet keeps nobody else from its turn.
+    for _ in range(3):
+        world.tick(1_000)
+        world.finish()
+    assert 0 < first <= 100 and not world.machine.all()
+
+
+def test_ids_go_sooner_where_room_is_short() -> None:
+    world = TransactionsWorld()
+    world.init()
+    # Of 128 MiB seven tenths.
+    world.groups.machine.room.held_bytes += 7 * 128 * 1024 * 1024 // 10
+    world.tick(2_100_000)
+    world.finish()
+    assert state_of(world) is TransactionState.EMPTY
+    world.tick(100_000)
+    world.finish()
+    assert state_of(world) is None
+
+
+def test_a_new_id_without_room_is_refused() -> None:
+    world = TransactionsWorld()
+    producer = world.init("present")
+    world.groups.machine.room.held_bytes += 10**12
+    assert world.done(inputs.InitProducer("another", 60_000)) is ErrorCode.POLICY_VIOLATION
+    [said] = [each.text for each in world.effects if isinstance(each, Trace)]
+    assert "transactional id 'another'" in said and "groups.groups_bytes_max" in said
+    assert world.done(inputs.InitProducer("present", 60_000)) == producer._replace(epoch=1)
 
 
 def test_offsets_and_the_decision_are_one_multi() -> None:

@@ -97,7 +97,10 @@ def one_round(batches: list[Batch], first_dirty: int, keys_max: int, now_ms: int
     for header, content in batches:
         if header.base_offset >= first_dirty and not known.take(header, content):
             break
-    rules = Rules(known.offsets, known.end_offset, now_ms, RETENTION_MS, remembered(batches))
+    rules = Rules(
+        *(known.last, known.survivors(), first_dirty, known.end_offset),
+        *(now_ms, RETENTION_MS, remembered(batches)),
+    )
     return list(cleaned(batches, rules, Transactions(), end_offset)), known.end_offset
 
 
@@ -145,7 +148,7 @@ def test_a_horizon_is_written_once_and_keeps_times() -> None:
 
 def test_a_topic_that_deletes_too_loses_old_records() -> None:
     batches = log_of([([(b"a", b"1")], NONE, -1, 0), ([(b"b", b"2")], NONE, -1, 0)])
-    rules = Rules({}, 2, NOW_MS, 0, oldest_ms=NOW_MS + 1)
+    rules = Rules({}, (), 0, 2, NOW_MS, 0, oldest_ms=NOW_MS + 1)
     assert [row.key for row in rows(list(cleaned(batches, rules, Transactions(), 2)))] == [b"b"]
 
 
