@@ -50,7 +50,8 @@ def is_sound(content: bytes, base_offset: int) -> bool:
         return False
     before = base_offset - 1
     for version, _, first_offset, last_offset, stable_offset in _ENTRY.iter_unpack(content):
-        rises = before < last_offset and first_offset < min(last_offset, stable_offset)
+        # An earlier transaction may be open: the last stable offset is its first one then.
+        rises = before < last_offset and first_offset < last_offset
         if version != _VERSION or not rises or stable_offset > last_offset + 1:
             return False
         before = last_offset

@@ -27,6 +27,7 @@ from broker.log.cleaning.swapping import Cleanable, CleanedSegment, finish, put_
 from broker.log.copied import copied_batches
 from broker.log.cutting import CutJob, CutPlan, plan_cut
 from broker.log.disk_threads import finished
+from broker.log.errors import AppendError
 from broker.log.files import FilePool, replace_file
 from broker.log.flushing import Flusher, FlushJob
 from broker.log.log_start import LogStart
@@ -40,6 +41,7 @@ from broker.log.retention import Retention
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name, remove_all
 from broker.log.segments import Segments
 from broker.log.unsaved import Unsaved
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
@@ -156,13 +158,16 @@ class PartitionLog:
         """Check what a producer sent, but for its records; see produced_batch()."""
         return produced_batch(records, self._settings, self.key)
 
-    def append_produced(self, batch: CheckedBatch, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
+    def append_produced(
+        self, batch: CheckedBatch, leader_epoch: LeaderEpoch, now_ms: int, *, must_be_open: bool = False
+    ) -> Appended:
         """Append a batch that was checked, with the next offsets.
 
         Args:
             batch: what checked_batch_of() made of what check() returned, or end_batch() made.
             leader_epoch: this leader's.
             now_ms: the time.
+            must_be_open: whether its transaction was, when it was looked at.
         """
         self._look_at_disk()
         header = batch.header
@@ -171,6 +176,9 @@ class PartitionLog:
             known = self._producers.check(header, marker)
             if known is not None:
                 return Appended(known.base_offset, known.last_offset, True, known.append_time_ms)
+            if must_be_open and not self._producers.is_open(header.producer_id, header.producer_epoch):
+                problem = "the transaction ended before the batch was appended"
+                raise AppendError(ErrorCode.INVALID_TXN_STATE, problem)
         batch = with_times(batch, self._settings, self.key, now_ms)
         header = batch.header
         offset = self.log_end_offset

@@ -50,7 +50,6 @@ INLINE_UNFOLDED_BYTES_MAX: Final = 256 * 1024
 RECORD_COST_BYTES: Final = 64
 #: Of records that are not in columns there: half a microsecond a byte at worst.
 INLINE_PLAIN_BYTES_MAX: Final = 32 * 1024
-_ENDED: Final = "the transaction ended before the batch was appended"
 #: Threads that look at records.
 THREADS_MAX: Final = 2
 
@@ -151,7 +150,7 @@ class Producing:
                 request.settle(key, ProduceOutcome(self._registry.why_missing(key)))
                 continue
             # It may be of the transaction that ends; whoever is asked may have answered before it ended.
-            replica.waiters.end_unverified(producer_id, producer_epoch, ErrorCode.INVALID_TXN_STATE)
+            replica.waiters.end_unverified(producer_id, producer_epoch)
             batch = end_batch(producer_id, producer_epoch, marker, wall_ms())
             self._place(replica, batch.header, batch, None, request)
         return await request.answered()
@@ -323,12 +322,7 @@ class Producing:
                 self._leave(replica)
                 if batch is None or append.refused:
                     continue
-                producer_id, producer_epoch = batch.header.producer_id, batch.header.producer_epoch
-                is_open = replica.log.has_open_transaction
-                if append.must_be_open and not is_open(producer_id, producer_epoch):
-                    append.refuse(replica.key, ProduceOutcome(ErrorCode.INVALID_TXN_STATE, message=_ENDED))
-                else:
-                    self._append(replica, batch, append.request)
+                self._append(replica, batch, append.request, must_be_open=append.must_be_open)
         except LogStorageError as error:
             self._give_up(replica, error)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
@@ -354,14 +348,18 @@ class Producing:
 
     # -- the append ------------------------------------------------------------------------------------------
 
-    def _append(self, replica: Replica, batch: CheckedBatch, request: WaitingProduce) -> None:
+    def _append(
+        self, replica: Replica, batch: CheckedBatch, request: WaitingProduce, *, must_be_open: bool = False
+    ) -> None:
         key, machine = replica.key, replica.machine
         refused = machine.may_append(request.acks_all)
         if refused is not ErrorCode.NONE:
             request.settle(key, ProduceOutcome(refused))
             return
         try:
-            appended = replica.log.append_produced(batch, machine.role.leader_epoch, wall_ms())
+            appended = replica.log.append_produced(
+                batch, machine.role.leader_epoch, wall_ms(), must_be_open=must_be_open
+            )
         except AppendError as error:
             request.settle(key, refusal(error))
             return

@@ -282,7 +282,7 @@ class Waiters:
         """Return where a batch waits until its transaction is known to have this partition."""
         found = self.unverified.get(producer_id)
         if found is None or found.producer_epoch < producer_epoch:
-            self.end_unverified(producer_id, producer_epoch, ErrorCode.INVALID_PRODUCER_EPOCH)
+            self.end_unverified(producer_id, producer_epoch)
             if len(self.unverified) >= UNVERIFIED_MAX:
                 idle = next((key for key, each in self.unverified.items() if not each.appends), None)
                 if idle is not None:
@@ -298,12 +298,15 @@ class Waiters:
             found.sequence = sequence
         return found
 
-    def end_unverified(self, producer_id: int, producer_epoch: int, error_code: ErrorCode) -> None:
+    def end_unverified(self, producer_id: int, producer_epoch: int) -> None:
         """Refuse what waits of a producer up to an epoch: what is answered about it is too old."""
         found = self.unverified.get(producer_id)
-        if found is not None and found.producer_epoch <= producer_epoch:
-            del self.unverified[producer_id]
-            found.refuse(self.key, ProduceOutcome(error_code))
+        if found is None or found.producer_epoch > producer_epoch:
+            return
+        del self.unverified[producer_id]
+        is_fenced = found.producer_epoch < producer_epoch
+        code = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.INVALID_TXN_STATE
+        found.refuse(self.key, ProduceOutcome(code))
 
     def wake_fetches(self, *, of_followers: bool, of_consumers: bool, is_news: bool = False) -> None:
         """Let fetches read the partition again; news are worth an answer without records.

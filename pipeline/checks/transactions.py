@@ -11,9 +11,9 @@ partition of the output. Operations:
 
 A transaction also writes the offset after its last input of a partition into a compacted topic, with the
 input partition as key. Final state: `{isolation, partition, offset, record}` of every record of the output,
-once for each isolation level, `{committed: {partition: the group's offset}}`, `{latest: [[input partition,
-offset], …]}` of every record of the compacted topic that read_committed shows, and `{stable: {name of a
-partition: [last stable offset, high watermark]}}` once every transaction must have ended.
+once for each isolation level; `{committed: {partition: the group's offset}}`; `{replica, latest: [[input
+partition, offset], …]}` of every record of the compacted topic that a replica holds and that is not aborted;
+`{stable: {name of a partition: [last stable offset, high watermark]}}` when no transaction may be open.
 Source: KIP-98, KIP-447.
 """
 
@@ -48,8 +48,8 @@ class _Final:
     records: dict[str, dict[Place, Record]] = field(default_factory=dict)
     #: {input partition: offset}; empty: not recorded
     committed: dict[int, int] = field(default_factory=dict)
-    #: (input partition, offset), in the order of each partition of the compacted topic
-    latest: list[tuple[int, int]] = field(default_factory=list)
+    #: {replica: (input partition, offset), in the order of each partition of the compacted topic}
+    latest: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     #: {output partition: (last stable offset, high watermark)}
     stable: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class _Final:
             elif "committed" in line:
                 found.committed = {int(key): offset for key, offset in line["committed"].items()}
             elif "latest" in line:
-                found.latest = [(partition, offset) for partition, offset in line["latest"]]
+                found.latest[line["replica"]] = [(partition, offset) for partition, offset in line["latest"]]
             else:
                 found.stable = {key: (low, high) for key, (low, high) in line["stable"].items()}
         return found
@@ -82,14 +82,15 @@ def check_transactions(operations: Sequence[Operation], lines: Iterable[Line]) -
     seen = [each for each in operations if each.operation == "see" and each.outcome == OK]
     inputs = _inputs(final.visible)
     # Each of them has written one record, and more where it had inputs of several partitions.
-    gone = sum(each.outcome == OK for each in commits) - len(final.latest)
+    wrote = sum(each.outcome == OK for each in commits)
+    gone = sum(max(wrote - len(each), 0) for each in final.latest.values())
     return [
         judge(CHECK_ONCE, len(inputs), _once(inputs)),
         judge(CHECK_ORDER, len(inputs), _order(inputs)),
         judge(CHECK_WHOLE, len(commits), _whole(commits, final.visible)),
         judge(CHECK_READERS, len(seen), [*_final_levels(final), *_readers(commits, seen, final.visible)]),
         judge(CHECK_OFFSETS, len(final.committed), _offsets(inputs, final.committed)),
-        judge(CHECK_LATEST, max(gone, 0), _latest(final)),
+        judge(CHECK_LATEST, gone, _latest(final)),
         judge(CHECK_FENCED, len(inits), _fenced(commits, inits, final.visible)),
     ]
 
@@ -188,15 +189,17 @@ def _offsets(inputs: Sequence[tuple[Place, Place]], committed: Mapping[int, int]
 
 def _latest(final: _Final) -> Iterator[str]:
     """Compare the last record of each key with the offset that was committed together with it."""
-    last: dict[int, int] = {}
-    for partition, offset in final.latest:
-        if offset <= last.get(partition, -1):
-            yield f"input partition {partition}: {offset} comes after {last[partition]}"
-        last[partition] = offset
-    for partition, offset in final.committed.items():
-        found = last.get(partition, -1)
-        if found != offset:
-            yield f"input partition {partition}: {offset} is committed, the last record says {found}"
+    for replica, records in final.latest.items():
+        last: dict[int, int] = {}
+        for partition, offset in records:
+            if offset <= last.get(partition, -1):
+                yield f"replica {replica}, input partition {partition}: {offset} follows {last[partition]}"
+            last[partition] = offset
+        for partition, offset in final.committed.items():
+            found = last.get(partition, -1)
+            if found != offset:
+                where = f"replica {replica}, input partition {partition}"
+                yield f"{where}: {offset} is committed, {found} is last"
 
 
 def _fenced(

@@ -38,6 +38,8 @@ INPUTS: Final = (ASSIGNED, SHARED)
 OUTPUT: Final = "chaos-output"
 #: Compacted: the offset after the last input, of each partition.
 LATEST: Final = "chaos-latest"
+#: Digits of it.
+WIDTH: Final = 20
 #: Of each topic.
 PARTITIONS: Final = 3
 SESSION_MS: Final = 6_000
@@ -209,7 +211,9 @@ class _Life:
             for partition in range(PARTITIONS):
                 self._produce(tag, partition, None)
             for partition, offset in offsets.items():
-                self._producer.produce(LATEST, str(offset), str(self._base + partition), partition=partition)
+                self._producer.produce(
+                    LATEST, f"{offset:0{WIDTH}}", str(self._base + partition), partition=partition
+                )
             wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
             send = partial(self._producer.send_offsets_to_transaction, wanted, batch.group)
             if self._rng.random() < 0.5:

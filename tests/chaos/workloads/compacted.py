@@ -13,18 +13,12 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from broker.datadir.directory import LogDirectory
-from broker.log.batches import checked_batches
-from broker.log.opened import opened
-from broker.log.partition_log import PartitionLog
-from quorum.metadata.paths import PartitionKey
-from quorum.metadata.topic_settings import TopicSettings
 from tests.chaos.recorder import Call, Process
+from tests.chaos.replicas import held
 from tests.chaos.workloads.base import COMPACTED, Topics, TopicWorkload, in_threads
 from tests.support.broker_records import quiet, reading
 
@@ -49,7 +43,7 @@ REST_S: Final = (5.0, 40.0)
 #: Digits of a value.
 WIDTH: Final = 20
 #: A last record in each partition: what came before it is in all replicas, and can be cleaned.
-LAST_KEY: Final = b"last"
+LAST_KEY: Final = WRITERS * KEYS
 
 #: (topic, key)
 Key = tuple[str, int]
@@ -106,20 +100,28 @@ class Compacted(TopicWorkload):
         return await asyncio.to_thread(self._read_replicas)
 
     def _read_replicas(self) -> list[dict[str, Any]]:
-        brokers = self.cluster.brokers
         self.wait_in_sync()
         self._write_last()
         self.wait_clean()
-        brokers.stop(*brokers.brokers)
-        lines = [
-            line
-            for broker_id, broker in brokers.brokers.items()
-            for line in _replica(broker_id, broker.data_dir)
+        brokers = self.cluster.brokers
+        found: dict[tuple[int, str, int], list[list[int | None]]] = {
+            (broker_id, topic, key): []
+            for broker_id in brokers.brokers
+            for topic in TOPICS
+            for key in range(WRITERS * KEYS)
+        }
+        for each in held(brokers, TOPICS, WIDTH):
+            if each.key != LAST_KEY:
+                found[each.broker_id, each.topic, each.key].append([each.offset, each.number])
+        return [
+            {
+                "key": _name(topic, key),
+                "replica": broker_id,
+                "retention_ms": TOPICS[topic],
+                "records": records,
+            }
+            for (broker_id, topic, key), records in found.items()
         ]
-        for broker_id in brokers.brokers:
-            brokers.start_broker(broker_id)
-        brokers.wait_ready()
-        return lines
 
     def _write_last(self) -> None:
         failed: list[str] = []
@@ -127,7 +129,7 @@ class Compacted(TopicWorkload):
         for topic in TOPICS:
             for partition in range(PARTITIONS):
                 producer.produce(
-                    *(topic, b"0" * WIDTH, LAST_KEY),
+                    *(topic, b"0" * WIDTH, str(LAST_KEY)),
                     partition=partition,
                     on_delivery=lambda error, _: failed.append(str(error)) if error is not None else None,
                 )
@@ -162,54 +164,14 @@ def _scanned(consumer: Consumer, topic: str) -> dict[int, list[int | None]] | No
         if partition is None or offset is None:
             continue
         if error is None:
-            key, value = message.key(), message.value()
-            if key is not None and key != LAST_KEY:
-                found[int(key)] = [offset, None if value is None else int(value)]
+            key, value = int(message.key() or b""), message.value()
+            if key != LAST_KEY:
+                found[key] = [offset, None if value is None else int(value)]
         elif error.code() != KafkaError._PARTITION_EOF:
             continue
         if offset + (error is None) >= ends[partition]:
             missing.discard(partition)
     return found
-
-
-def _replica(broker_id: int, data_dir: Path) -> list[dict[str, Any]]:
-    """Lines of final.jsonl: all records of each key that one broker's disk holds."""
-    text = (data_dir / "meta.properties").read_text()
-    properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    directory = LogDirectory.open(
-        data_dir,
-        broker_id=broker_id,
-        cluster_id=properties["cluster.id"],
-        settings_of=lambda _topic: TopicSettings(cleanup_policy="compact"),
-    )
-    lines: list[dict[str, Any]] = []
-    try:
-        for topic, retention_ms in TOPICS.items():
-            common = {"replica": broker_id, "retention_ms": retention_ms}
-            found: dict[int, list[list[int | None]]] = {key: [] for key in range(WRITERS * KEYS)}
-            for partition in range(PARTITIONS):
-                _read_log(directory.logs[PartitionKey(topic, partition)], found)
-            lines += [
-                {"key": _name(topic, key), **common, "records": records} for key, records in found.items()
-            ]
-    finally:
-        directory.abandon()
-    return lines
-
-
-def _read_log(log: PartitionLog, found: dict[int, list[list[int | None]]]) -> None:
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        records = log.segments.read(offset, 1 << 20, below=1 << 60, at_least_one=True).records
-        position = 0
-        for header in checked_batches(memoryview(records)):
-            batch = records[position : position + header.size]
-            for each in opened(header, batch) if header.records_count else ():
-                if each.key is not None and each.key != LAST_KEY:
-                    # The value comes before one byte: there are no headers.
-                    number = int(each.whole[-WIDTH - 1 : -1]) if each.has_value else None
-                    found[int(each.key)].append([header.base_offset + each.offset_delta, number])
-            position, offset = position + header.size, header.last_offset + 1
 
 
 class _Writer:

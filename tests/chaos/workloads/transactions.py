@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.chaos.clients import Client
+from tests.chaos.replicas import held
 from tests.chaos.transacting import (
     ASSIGNED,
     CALL_S,
@@ -27,6 +28,7 @@ from tests.chaos.transacting import (
     OUTPUT,
     PARTITIONS,
     SHARED,
+    WIDTH,
 )
 from tests.chaos.workloads.base import COMPACTED, Topics, TopicWorkload, in_threads
 from tests.support.broker_records import quiet, reading
@@ -103,13 +105,16 @@ class Transactions(TopicWorkload):
             for message in _all_records(bootstrap, level, wanted):
                 found = {"partition": message.partition(), "offset": message.offset()}
                 lines.append({"key": KEY, "isolation": level, **found, "record": _record(message)})
+        lines.append({"key": KEY, "committed": _committed(bootstrap)})
         self.wait_clean()
-        wanted = [place for place in places if place.topic == LATEST and stable[_name(place)][0] > 0]
-        latest = [
-            [int(message.key() or b""), int(message.value() or b"")]
-            for message in _all_records(bootstrap, LEVELS[0], wanted)
+        latest: dict[int, list[list[int | None]]] = {}
+        for each in held(self.cluster.brokers, (LATEST,), WIDTH):
+            latest.setdefault(each.broker_id, []).append([each.key, each.number])
+        lines += [
+            {"key": KEY, "replica": broker_id, "latest": latest.get(broker_id, [])}
+            for broker_id in self.cluster.broker_ids
         ]
-        return [*lines, {"key": KEY, "latest": latest}, {"key": KEY, "committed": _committed(bootstrap)}]
+        return lines
 
 
 def _name(place: TopicPartition) -> str:

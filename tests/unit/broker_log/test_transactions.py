@@ -176,6 +176,17 @@ def test_a_restart_finds_what_was_open_and_aborted(broker: Broker) -> None:
         assert each.last_stable_offset(end_offset) == end_offset - 1
 
 
+def test_a_list_is_sound_while_an_earlier_transaction_is_open(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = broker.create()
+    write(log, 1, 0)
+    write(log, 2, 0)
+    end(log, 2, is_commit=False)
+    broker.restart()
+    assert "damaged" not in caplog.text
+
+
 @pytest.mark.parametrize("back", [1, 2, 5, 9, 40, 100])
 def test_a_cut_takes_back_what_ended_behind_it(broker: Broker, back: int) -> None:
     log = broker.create(segment_bytes=2000)

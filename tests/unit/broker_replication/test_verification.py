@@ -192,6 +192,16 @@ async def test_a_marker_in_between_voids_the_answer(cluster: Brokers) -> None:
     assert len(coordinator.requests) == 2
 
 
+async def test_a_marker_of_a_later_epoch_fences_what_waits(cluster: Brokers) -> None:
+    leader, coordinator = cluster[1], Coordinator(cluster[1])
+    coordinator.open.clear()
+    waiting = sending(leader, 0)
+    await until(lambda: coordinator.requests)
+    assert await mark(leader, epoch=1) is ErrorCode.NONE
+    assert (await waiting).error_code is ErrorCode.INVALID_PRODUCER_EPOCH
+    coordinator.open.set()
+
+
 async def test_a_step_down_voids_the_answer(cluster: Brokers) -> None:
     leader, coordinator = cluster[1], Coordinator(cluster[1])
     coordinator.open.clear()
@@ -220,7 +230,10 @@ async def test_a_later_batch_does_not_pass_a_refused_one(cluster: Brokers) -> No
     assert await codes([sending(leader, 3), sending(leader, 4)]) == [ErrorCode.NONE] * 2
 
 
-async def test_a_batch_behind_a_marker_begins_nothing(cluster: Brokers) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(0, ErrorCode.INVALID_TXN_STATE), (1, ErrorCode.INVALID_PRODUCER_EPOCH)]
+)
+async def test_a_batch_behind_a_marker_begins_nothing(cluster: Brokers, epoch: int, code: ErrorCode) -> None:
     leader = cluster[1]
     Coordinator(leader)
     assert (await sending(leader, 0)).error_code is ErrorCode.NONE
@@ -233,13 +246,13 @@ async def test_a_batch_behind_a_marker_begins_nothing(cluster: Brokers) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "must_wait", lambda *_: True)
         patch.setattr(log, "before_append", before_append)
-        marking = asyncio.create_task(mark(leader))
+        marking = asyncio.create_task(mark(leader, epoch))
         await asyncio.sleep(0)
         late = sending(leader, 1)
         await asyncio.sleep(0)
         disk.set()
         assert await marking is ErrorCode.NONE
-        assert (await late).error_code is ErrorCode.INVALID_TXN_STATE
+        assert (await late).error_code is code
     assert (leader.log.log_end_offset, leader.replica.last_stable_offset) == (2, 2)
 
 

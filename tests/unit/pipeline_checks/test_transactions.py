@@ -74,7 +74,12 @@ class World:
             for level, output in levels.items()
             for (partition, offset), each in output.items()
         ]
-        return [*found, {"committed": self.offsets}, {"latest": self.latest}, {"stable": self.stable}]
+        return [
+            *found,
+            {"committed": self.offsets},
+            {"replica": 1, "latest": self.latest},
+            {"stable": self.stable},
+        ]
 
     def bad(self) -> dict[str, str]:
         """{check that finds something: its problems}."""
@@ -195,9 +200,9 @@ def taken_for_another(world: World) -> None:
         (levels_differ, CHECK_READERS, "read_uncommitted"),
         (offsets_without_output, CHECK_OFFSETS, "[1] are not in the output"),
         (output_without_offsets, CHECK_OFFSETS, "[0, 1] are in the output"),
-        (aborted_is_latest, CHECK_LATEST, "1 is committed, the last record says 2"),
-        (cleaned_away, CHECK_LATEST, "1 is committed, the last record says -1"),
-        (latest_goes_back, CHECK_LATEST, "2 comes after 3"),
+        (aborted_is_latest, CHECK_LATEST, "1 is committed, 2 is last"),
+        (cleaned_away, CHECK_LATEST, "1 is committed, -1 is last"),
+        (latest_goes_back, CHECK_LATEST, "2 follows 3"),
         (nothing_was_cleaned, CHECK_LATEST, NOTHING_JUDGED),
         (zombie, CHECK_FENCED, "life 1 of id, after life 2"),
         (taken_for_another, CHECK_FENCED, "was taken for life 2"),
