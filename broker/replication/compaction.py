@@ -117,7 +117,7 @@ class Compaction:
             offsets.pop(key, None)
         # The active segment closes by segment.ms and max.compaction.lag.ms.
         await replica.log.settled()
-        replica.log.delete_expired(high_watermark=replica.high_watermark, now_ms=wall_ms())
+        replica.delete_expired(by_age=True)
         await replica.log.settled()
         found = replica.log.cleanable()
         stable_offset = replica.log.last_stable_offset(replica.high_watermark)

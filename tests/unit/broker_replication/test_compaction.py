@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -18,7 +19,7 @@ from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import NOW_MS, altered, append_batch, headers, keyed, read_all
 from tests.unit.broker_log.transactions import end
-from tests.unit.broker_replication.cluster import KEY, TestBroker, brokers
+from tests.unit.broker_replication.cluster import KEY, QUICK, TestBroker, brokers, until
 
 SETTINGS = TopicSettings(cleanup_policy="compact", segment_bytes=1000)
 
@@ -118,3 +119,19 @@ async def test_a_log_that_cannot_be_compacted_is_left_alone(broker: TestBroker) 
     await cleaner(broker).check()
     assert status.failures == 1
     await append(broker, 40)
+
+
+async def test_followers_learn_what_retention_took_before_compaction(tmp_path: Path) -> None:
+    settings = replace(
+        SETTINGS, cleanup_policy="compact,delete", retention_bytes=1500, min_cleanable_dirty_ratio=1.0
+    )
+    # A follower does not look itself.
+    options = replace(QUICK, retention_check_interval_ms=3_600_000, log_cleaner_backoff_ms=3_600_000)
+    async with brokers(tmp_path, 1, 2, options=options, settings=settings) as cluster:
+        await cluster.elect(1, [1, 2])
+        for number in range(40):
+            await append(cluster[1], number)
+        await cleaner(cluster[1]).check()
+        start = cluster[1].log.log_start_offset
+        assert start > 0
+        await until(lambda: cluster[2].log.log_start_offset == start)
