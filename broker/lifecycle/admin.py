@@ -20,6 +20,7 @@ from broker.groups.term import GroupsTerm, clock_ms
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.state import BrokerState
+from broker.replication.clock import monotonic_ms
 from broker.replication.compaction import CompactionStatus
 from broker.server.listener import Listener
 from controller.runtime.controller import Controller
@@ -182,6 +183,11 @@ def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
 def _compaction_metrics(status: CompactionStatus) -> Iterable[Metric]:
     for name, documentation, value in (
         ("max_dirty_ratio", "largest share of a compacted log that is not compacted", status.max_dirty_ratio),
+        (
+            "due_seconds",
+            "for how long the log waits for compaction that has waited longest",
+            status.waited_ms(monotonic_ms()) / 1000,
+        ),
         ("uncleanable_partitions", "logs that cannot be compacted", float(len(status.uncleanable))),
     ):
         yield GaugeMetricFamily(f"quorate_broker_cleaner_{name}", documentation, value=value)

@@ -28,7 +28,7 @@ from broker.log.cleaning.work import Job
 from broker.log.disk_threads import finished
 from broker.log.files import replace_file
 from broker.log.segment import Segment
-from broker.replication.clock import wall_ms
+from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
@@ -48,12 +48,18 @@ class CompactionStatus:
     """What an operator sees."""
 
     max_dirty_ratio: float = 0.0
+    #: {partition: since when it is to be compacted; monotonic}
+    due_since_ms: dict[PartitionKey, int] = field(default_factory=dict)
     bytes_read: int = 0
     bytes_written: int = 0
     #: {partition: why it is not compacted any more}
     uncleanable: dict[PartitionKey, str] = field(default_factory=dict)
     failures: int = 0
     last_error: str = ""
+
+    def waited_ms(self, now_ms: int) -> int:
+        """Return for how long the log waits that has waited longest; `now_ms` is monotonic."""
+        return max((now_ms - since_ms for since_ms in self.due_since_ms.values()), default=0)
 
 
 class _Due(NamedTuple):
@@ -109,6 +115,8 @@ class Compaction:
                 if found.dirty.is_due:
                     due.append(found)
         self.status.max_dirty_ratio = ratio
+        known, now_ms = self.status.due_since_ms, monotonic_ms()
+        self.status.due_since_ms = {each.key: known.get(each.key, now_ms) for each in due}
         return due
 
     async def _look_at(self, key: PartitionKey, replica: Replica, offsets: dict[PartitionKey, int]) -> _Due:
@@ -201,6 +209,7 @@ class Compaction:
     async def _came_to(self, due: _Due, offset: int) -> None:
         assert self._offsets is not None
         self._offsets[due.key] = offset
+        self.status.due_since_ms.pop(due.key, None)
         self.status.bytes_read += sum(each.size_bytes for each in due.segments)
         known = self._registry.replicas
         content = checkpoint_bytes({key: each for key, each in self._offsets.items() if key in known})

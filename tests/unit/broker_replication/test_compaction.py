@@ -13,6 +13,7 @@ import pytest
 from broker.log.batches import CONTROL, TRANSACTIONAL, parse_header
 from broker.log.partition_log import PartitionLog
 from broker.replication import compaction
+from broker.replication.clock import monotonic_ms
 from broker.replication.compaction import CLEANER_NAME, Compaction
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
@@ -95,15 +96,17 @@ async def test_a_cleaner_that_does_not_work_holds_nothing(
     script = tmp_path / "cleaner"
     script.write_text(f"#!/bin/sh\n{program}\n")
     script.chmod(0o700)
-    status = cleaner(broker).status
+    status, begun_ms = cleaner(broker).status, 0
     with mock.patch.object(sys, "executable", str(script)), mock.patch.object(compaction, "SILENCE_S", 0.2):
         for failures in (1, 2):
             await cleaner(broker).check()
             assert (status.failures, status.uncleanable) == (failures, {})
+            begun_ms = begun_ms or status.due_since_ms[KEY]
+            assert status.waited_ms(begun_ms + 5) == 5, "since the first time that it was due"
             await append(broker, 39 + failures)
     before = broker.log.size_bytes
     await cleaner(broker).check()
-    assert status.failures == 2
+    assert (status.failures, status.waited_ms(monotonic_ms())) == (2, 0)
     assert broker.log.size_bytes < before
 
 
