@@ -17,12 +17,13 @@ from typing import Final
 
 from broker.core.replica_inputs import LagTick
 from broker.datadir.directory import DISK_CHECK_S
-from broker.log.errors import LogStorageError
+from broker.log.errors import DamagedSegmentError, LogStorageError
 from broker.replication.clock import monotonic_ms
 from broker.replication.compaction import Compaction
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
+from controller.wire.codes import ErrorCode
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.platform.pace import Pace
 from quorum.platform.wall_clock import CLOCK
@@ -41,9 +42,10 @@ class Maintenance:
         isr_writer: IsrWriter,
         options: ReplicationOptions,
         on_failure: Callable[[QuorateError], None],
+        on_damage: Callable[[DamagedSegmentError], ErrorCode],
     ) -> None:
         """Do nothing before run()."""
-        self.compaction = Compaction(registry, options)
+        self.compaction = Compaction(registry, options, on_damage)
         self._registry = registry
         self._isr_writer = isr_writer
         self._options = options

@@ -110,11 +110,16 @@ async def test_a_cleaner_that_does_not_work_holds_nothing(
     assert broker.log.size_bytes < before
 
 
-async def test_a_log_that_cannot_be_compacted_is_left_alone(broker: TestBroker) -> None:
+def damage(broker: TestBroker) -> None:
+    """Change a byte of the first record."""
     path = Path(broker.log.folder) / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
     content[parse_header(bytes(content), 0).size - 1] ^= 1
     path.write_bytes(content)
+
+
+async def test_a_log_that_cannot_be_compacted_is_left_alone(broker: TestBroker) -> None:
+    damage(broker)
     status = cleaner(broker).status
     await cleaner(broker).check()
     assert list(status.uncleanable) == [KEY]
@@ -138,3 +143,21 @@ async def test_followers_learn_what_retention_took_before_compaction(tmp_path: P
         start = cluster[1].log.log_start_offset
         assert start > 0
         await until(lambda: cluster[2].log.log_start_offset == start)
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+async def test_damage_that_the_cleaner_meets_is_mended(tmp_path: Path, damaged: int) -> None:
+    async with brokers(tmp_path, 1, 2, settings=SETTINGS) as cluster:
+        await cluster.elect(1, [1, 2])
+        for number in range(40):
+            await append(cluster[1], number)
+        broker, log = cluster[damaged], cluster[damaged].log
+        await until(lambda: broker.replica.high_watermark == 40)
+        damage(broker)
+        status = cleaner(broker).status
+        await cleaner(broker).check()
+        await until(lambda: broker.unjudged)
+        assert (broker.unjudged, broker.failures) == ([damaged], [])
+        assert broker.log is not log
+        assert broker.log.log_end_offset == 0, "it is cut where it is damaged"
+        assert (status.failures, status.uncleanable) == (1, {})
