@@ -20,7 +20,6 @@ from broker.groups.term import GroupsTerm, clock_ms
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.state import BrokerState
-from broker.replication.clock import monotonic_ms
 from broker.replication.compaction import CompactionStatus
 from broker.server.listener import Listener
 from controller.runtime.controller import Controller
@@ -186,7 +185,7 @@ def _compaction_metrics(status: CompactionStatus) -> Iterable[Metric]:
         (
             "due_seconds",
             "for how long the log waits for compaction that has waited longest",
-            status.waited_ms(monotonic_ms()) / 1000,
+            status.waited_ms(clock_ms()) / 1000,
         ),
         ("uncleanable_partitions", "logs that cannot be compacted", float(len(status.uncleanable))),
     ):
