@@ -25,6 +25,7 @@ from broker.client.metadata import ClusterMetadata, read_metadata
 from broker.client.partitions import (
     FetchedRecords,
     FoundOffset,
+    FoundProducers,
     Isolation,
     Produced,
     fetch_values,
@@ -68,7 +69,7 @@ _TOPIC: Final = 2
 _BROKER: Final = 4
 
 T = TypeVar("T")
-Outcome = TypeVar("Outcome", Produced, FetchedRecords, FoundOffset)
+Outcome = TypeVar("Outcome", Produced, FetchedRecords, FoundOffset, FoundProducers)
 
 
 class BrokerClient:
@@ -221,15 +222,15 @@ class BrokerClient:
         response = await link.request(ApiKey.DESCRIBE_CONFIGS, values, timeout_ms=self._timeout_ms)
         return read_configs(response.results)
 
-    async def describe_broker_configs(self) -> dict[str, str | None]:
-        """Return the settings that a broker runs with, whichever can be reached.
+    async def describe_broker_configs(self, only: int | None = None) -> dict[str, str | None]:
+        """Return the settings that a broker runs with: that of an id, or whichever can be reached.
 
         Raises:
             NoBrokerAnswersError: none can be reached.
         """
         await self.metadata(())
         problems: list[str] = []
-        for broker_id in self._metadata.brokers:
+        for broker_id in self._metadata.brokers if only is None else self._metadata.brokers.keys() & {only}:
             values = describe_values(_BROKER, [str(broker_id)])
             try:
                 link = await self._broker(broker_id)
@@ -278,7 +279,7 @@ class BrokerClient:
             response = await link.request(ApiKey.PRODUCE, body, timeout_ms=self._timeout_ms + ANSWER_GRACE_MS)
             return read_produce(response)
 
-        return await self._by_leader(batches, send, Produced)
+        return await self.by_leader(batches, send, Produced)
 
     async def fetch(
         self,
@@ -305,7 +306,7 @@ class BrokerClient:
             )
             return read_fetch(response)
 
-        return await self._by_leader(offsets, send, FetchedRecords, reads=True)
+        return await self.by_leader(offsets, send, FetchedRecords, reads=True)
 
     async def list_offsets(self, timestamps: Mapping[PartitionKey, int]) -> dict[PartitionKey, FoundOffset]:
         """Return the offsets that belong to timestamps; -1: the end, -2: the start."""
@@ -316,7 +317,7 @@ class BrokerClient:
             )
             return read_list_offsets(response)
 
-        return await self._by_leader(timestamps, send, FoundOffset, reads=True)
+        return await self.by_leader(timestamps, send, FoundOffset, reads=True)
 
     async def offsets(self, keys: Iterable[PartitionKey], timestamp: int = LATEST) -> dict[PartitionKey, int]:
         """Return where partitions end, or the offsets that belong to a timestamp as in `list_offsets`.
@@ -437,7 +438,7 @@ class BrokerClient:
                     raise
             await asyncio.sleep(RETRY_PAUSE_S)
 
-    async def _by_leader(
+    async def by_leader(
         self,
         items: Mapping[PartitionKey, T],
         send: Callable[[Link, Mapping[PartitionKey, T]], Awaitable[Mapping[PartitionKey, Outcome]]],

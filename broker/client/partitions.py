@@ -6,7 +6,7 @@ Source: Kafka's Produce, Fetch and ListOffsets requests.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from broker.log.batches import CONTROL, HEADER, TRANSACTIONAL, BatchHeader, parse_header
@@ -47,6 +47,13 @@ class FoundOffset(NamedTuple):
     error_code: int
     timestamp: int = -1
     offset: int = -1
+
+
+class FoundProducers(NamedTuple):
+    """The producers that a partition's log knows, as rows of DescribeProducers."""
+
+    error_code: int
+    producers: Sequence[Any] = ()
 
 
 def fetch_values(

@@ -182,6 +182,11 @@ def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
 def _compaction_metrics(status: CompactionStatus) -> Iterable[Metric]:
     for name, documentation, value in (
         ("max_dirty_ratio", "largest share of a compacted log that is not compacted", status.max_dirty_ratio),
+        (
+            "due_seconds",
+            "for how long the log waits for compaction that has waited longest",
+            status.waited_ms(clock_ms()) / 1000,
+        ),
         ("uncleanable_partitions", "logs that cannot be compacted", float(len(status.uncleanable))),
     ):
         yield GaugeMetricFamily(f"quorate_broker_cleaner_{name}", documentation, value=value)

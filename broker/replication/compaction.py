@@ -1,9 +1,9 @@
 """Compacts the dirty logs of this broker, the dirtiest first, by a process of its own.
 
 The process is started when a log is due, and ends when none is left. One that dies or says nothing is ended,
-and the next look tries again; a log at which it fails is marked and left alone until the broker's next start,
-and the others go on. Up to where each log is compacted is in cleaner-offset-checkpoint, as in Kafka; without
-it all is dirty.
+and the next look tries again. A log at which it fails is marked and left alone until the broker's next start,
+and the others go on. Damage is mended as if a reader had met it. Up to where each log is compacted is in
+cleaner-offset-checkpoint, as in Kafka; without it all is dirty.
 Source: ARCHITECTURE.md, "Life of a compacted record"; Kafka's LogCleaner and LogCleanerManager (3.9).
 """
 
@@ -13,7 +13,7 @@ import asyncio
 import logging
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -26,12 +26,14 @@ from broker.log.cleaning.keys import ENTRY_BYTES
 from broker.log.cleaning.swapping import Cleanable, CleanedSegment
 from broker.log.cleaning.work import Job
 from broker.log.disk_threads import finished
+from broker.log.errors import DamagedSegmentError
 from broker.log.files import replace_file
 from broker.log.segment import Segment
-from broker.replication.clock import wall_ms
+from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.wall_clock import CLOCK
 
@@ -48,12 +50,18 @@ class CompactionStatus:
     """What an operator sees."""
 
     max_dirty_ratio: float = 0.0
+    #: {partition: since when it is to be compacted; monotonic}
+    due_since_ms: dict[PartitionKey, int] = field(default_factory=dict)
     bytes_read: int = 0
     bytes_written: int = 0
     #: {partition: why it is not compacted any more}
     uncleanable: dict[PartitionKey, str] = field(default_factory=dict)
     failures: int = 0
     last_error: str = ""
+
+    def waited_ms(self, now_ms: int) -> int:
+        """Return for how long the log waits that has waited longest; `now_ms` is monotonic."""
+        return max((now_ms - since_ms for since_ms in self.due_since_ms.values()), default=0)
 
 
 class _Due(NamedTuple):
@@ -71,8 +79,14 @@ class _CleanerGoneError(Exception):
 class Compaction:
     """Compacts logs."""
 
-    def __init__(self, registry: Registry, options: ReplicationOptions) -> None:
-        """Start nothing."""
+    def __init__(
+        self,
+        registry: Registry,
+        options: ReplicationOptions,
+        on_damage: Callable[[DamagedSegmentError], ErrorCode],
+    ) -> None:
+        """Start nothing; `on_damage` returns CORRUPT_MESSAGE where the log stays as it is."""
+        self._on_damage = on_damage
         self._registry = registry
         self._options = options
         self._path = f"{registry.log_directory.path}/{CLEANER_NAME}"
@@ -109,6 +123,8 @@ class Compaction:
                 if found.dirty.is_due:
                     due.append(found)
         self.status.max_dirty_ratio = ratio
+        known, now_ms = self.status.due_since_ms, monotonic_ms()
+        self.status.due_since_ms = {each.key: known.get(each.key, now_ms) for each in due}
         return due
 
     async def _look_at(self, key: PartitionKey, replica: Replica, offsets: dict[PartitionKey, int]) -> _Due:
@@ -117,7 +133,7 @@ class Compaction:
             offsets.pop(key, None)
         # The active segment closes by segment.ms and max.compaction.lag.ms.
         await replica.log.settled()
-        replica.log.delete_expired(high_watermark=replica.high_watermark, now_ms=wall_ms())
+        replica.delete_expired(by_age=True)
         await replica.log.settled()
         found = replica.log.cleanable()
         stable_offset = replica.log.last_stable_offset(replica.high_watermark)
@@ -195,12 +211,22 @@ class Compaction:
                 return
             elif kind == process.FAILED:
                 if due.replica.log.segments.version == version:
-                    self._note(due, values[0], is_final=True)
+                    self._failed(due, *values)
                 return
+
+    def _failed(self, due: _Due, problem: str, damage: tuple[str, int] | None) -> None:
+        """Leave a log alone, unless it is damaged and is copied anew."""
+        is_final = True
+        if damage is not None:
+            error = DamagedSegmentError(problem)
+            error.stem, error.position = damage
+            is_final = self._on_damage(error) is ErrorCode.CORRUPT_MESSAGE
+        self._note(due, problem, is_final=is_final)
 
     async def _came_to(self, due: _Due, offset: int) -> None:
         assert self._offsets is not None
         self._offsets[due.key] = offset
+        self.status.due_since_ms.pop(due.key, None)
         self.status.bytes_read += sum(each.size_bytes for each in due.segments)
         known = self._registry.replicas
         content = checkpoint_bytes({key: each for key, each in self._offsets.items() if key in known})

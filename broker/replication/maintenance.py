@@ -17,12 +17,13 @@ from typing import Final
 
 from broker.core.replica_inputs import LagTick
 from broker.datadir.directory import DISK_CHECK_S
-from broker.log.errors import LogStorageError
-from broker.replication.clock import monotonic_ms, wall_ms
+from broker.log.errors import DamagedSegmentError, LogStorageError
+from broker.replication.clock import monotonic_ms
 from broker.replication.compaction import Compaction
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
+from controller.wire.codes import ErrorCode
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.platform.pace import Pace
 from quorum.platform.wall_clock import CLOCK
@@ -41,9 +42,10 @@ class Maintenance:
         isr_writer: IsrWriter,
         options: ReplicationOptions,
         on_failure: Callable[[QuorateError], None],
+        on_damage: Callable[[DamagedSegmentError], ErrorCode],
     ) -> None:
         """Do nothing before run()."""
-        self.compaction = Compaction(registry, options)
+        self.compaction = Compaction(registry, options, on_damage)
         self._registry = registry
         self._isr_writer = isr_writer
         self._options = options
@@ -124,17 +126,10 @@ class Maintenance:
             )
         pace = Pace()
         for key, replica in list(self._registry.replicas.items()):
-            before = replica.log.log_start_offset
             # A segment that is closed for its age goes once it is durable.
             for _ in range(2):
                 await replica.log.settled()
                 if self._registry.replicas.get(key) is not replica:
                     break
-                replica.log.delete_expired(
-                    high_watermark=replica.high_watermark, now_ms=wall_ms(), by_age=by_age
-                )
-            after = replica.log.log_start_offset
-            if after != before:
-                replica.waiters.mark_fetches()
-                _log.info("retention: %s-%d starts at %d now, not at %d", *key, after, before)
+                replica.delete_expired(by_age=by_age)
             await pace.rest()

@@ -1,4 +1,4 @@
-"""Damage that a reader meets: bytes of a log that no broker wrote.
+"""Damage that a reader or the cleaner meets: bytes of a log that no broker wrote.
 
 Where another replica is in sync, this one steps down at once, and its log is cut as a start would cut it:
 noted as shortened before, whole segments behind the damage set aside. Then the broker registers again, which

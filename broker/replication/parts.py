@@ -114,7 +114,7 @@ class ReplicaParts:
             fetching,
             Deleting(registry, failed),
             Logs(registry, failed),
-            Maintenance(registry, isr_writer, options, stop),
+            Maintenance(registry, isr_writer, options, stop, mending.meet),
             mending,
             fetchers,
             isr_writer,

@@ -7,6 +7,7 @@ Source: docs/guarantees.md, "Leaders and in-sync replicas".
 
 from __future__ import annotations
 
+import logging
 import uuid
 
 from broker.core.partition import FollowerState, LeaderState, ReplicaState
@@ -14,10 +15,12 @@ from broker.core.replica import ReplicaMachine
 from broker.core.replica_effects import AnswerProduces, LookAtDeletions, ReplicaEffect, WakeFetches
 from broker.core.replica_inputs import ReplicaInput
 from broker.log.partition_log import PartitionLog
-from broker.replication.clock import monotonic_ms
+from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.waiting import Waiters
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
+
+_log = logging.getLogger(__name__)
 
 
 class Replica:
@@ -85,6 +88,14 @@ class Replica:
                 case _:
                     left.append(effect)
         return left
+
+    def delete_expired(self, *, by_age: bool) -> None:
+        """Close and remove segments as PartitionLog.delete_expired() does; readers learn of the new start."""
+        log, before = self.log, self.log.log_start_offset
+        log.delete_expired(high_watermark=self.high_watermark, now_ms=wall_ms(), by_age=by_age)
+        if log.log_start_offset != before:
+            self.waiters.mark_fetches()
+            _log.info("retention: %s-%d starts at %d now, not at %d", *self.key, log.log_start_offset, before)
 
     def log_grew(self) -> None:
         """Wake followers that wait for records; a leader that is alone in its ISR commits at once."""

@@ -7,10 +7,11 @@ read.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -20,6 +21,7 @@ from broker.wire.codec import decode_response, encode_request
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnection
+from quorum.cli.main import main
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.broker_records import quiet, reading
@@ -181,3 +183,47 @@ def test_committed_records_alone_are_read(cluster: BrokerCluster) -> None:
     records, offset = fetched(cluster, "read_uncommitted")
     assert offset == 9
     assert all(value in records for value in (b"a0", b"a1", b"b0", b"c0", b"d0"))
+
+
+def command(cluster: BrokerCluster, output: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    output.readouterr()
+    assert main(["transactions", words[0], "--bootstrap", cluster.bootstrap, *words[1:]]) == code
+    captured = output.readouterr()
+    return captured.err if code else captured.out
+
+
+def hanging(cluster: BrokerCluster, output: pytest.CaptureFixture[str]) -> dict[int, tuple[str, int, int]]:
+    rows = json.loads(command(cluster, output, "hanging", "--json"))
+    return {each["producer"]: (each["partition"], each["epoch"], each["first_offset"]) for each in rows}
+
+
+def test_a_transaction_that_only_a_log_knows_is_aborted(
+    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.wait_in_sync(TOPIC)
+    leader = cluster.state(TOPIC, 0)["leader"]
+    known = Producer({**quiet(cluster.bootstrap), "transactional.id": "known"})
+    known.init_transactions(DEADLINE_S)
+    known.begin_transaction()
+    known.produce(TOPIC, b"k0", partition=0)
+    assert known.flush(DEADLINE_S) == 0
+    producer_id = new_id(cluster)
+    offset = produce(cluster, leader, producer_id, 0, b"h0")
+    assert hanging(cluster, capsys) == {producer_id: (f"{TOPIC}-0", 0, offset)}
+    secret = "--peer-secret", str(cluster.secret_path)
+    who = "--producer-id", str(producer_id)
+    assert "no transactional id has producer" in command(cluster, capsys, "abort", *who, code=2)
+    wrong = "--producer-epoch", "7"
+    assert "with epoch 7 has no hanging" in command(cluster, capsys, "abort", *who, *wrong, *secret, code=2)
+    assert "has no ID" in command(cluster, capsys, "abort", "known", *secret, code=2)
+    (row,) = json.loads(command(cluster, capsys, "describe", "known", "--json"))
+    open_one = "--producer-id", str(row["producer"])
+    assert "has no hanging" in command(cluster, capsys, "abort", *open_one, *secret, code=2)
+    assert command(cluster, capsys, "abort", *who, *secret) == "aborted in 1 of 1 partitions\n"
+    assert hanging(cluster, capsys) == {}
+    known.commit_transaction(DEADLINE_S)
+    # Its own marker comes after the answer.
+    eventually(
+        lambda: end_offset(cluster, leader, 1) == end_offset(cluster, leader, 0), DEADLINE_S, "all is stable"
+    )
+    assert consume(cluster, "read_committed", 4)[-1] == b"k0"

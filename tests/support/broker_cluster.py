@@ -115,7 +115,7 @@ class BrokerCluster:
         self.folder = Path(tempfile.mkdtemp(prefix="quorate-brokers-")) if folder is None else folder
         self.nodes = quorum or QuorateNodes(nodes=nodes, settings=SHORT_SESSIONS, folder=self.folder)
         self.secret = self.nodes.secret
-        self._secret_path = self.nodes.nodes[1].secret_path
+        self.secret_path = self.nodes.nodes[1].secret_path
         self._settings: dict[str, dict[str, object]] = {"broker": {"session_timeout_ms": session_timeout_ms}}
         for section, values in (settings or {}).items():
             self._settings.setdefault(section, {}).update(values)
@@ -153,7 +153,7 @@ class BrokerCluster:
                 "admin": f"127.0.0.1:{broker.admin_port}",
             },
             "quorum": {"hosts": self.nodes.hosts.split(",")},
-            "security": {"peer_secret_file": str(self._secret_path)},
+            "security": {"peer_secret_file": str(self.secret_path)},
         }
         for layer in (self._settings, broker.settings):
             for section, values in layer.items():

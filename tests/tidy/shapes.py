@@ -41,6 +41,7 @@ CLOCK_FILES = {
     "broker/log/cleaning/process.py",
     "broker/log/disk_threads.py",
     "broker/replication/clock.py",
+    "broker/replication/compaction.py",
     "broker/replication/fetchers.py",
     "broker/replication/fetching.py",
     "broker/replication/maintenance.py",

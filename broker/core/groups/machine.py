@@ -9,7 +9,6 @@ Source: ARCHITECTURE.md, "Life of a consumer group"; docs/requirements.md, [4.x]
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Collection
 from typing import Final
@@ -31,7 +30,8 @@ from broker.core.groups.model import (
 from broker.core.groups.slot import GroupSlot, Machine
 from broker.core.groups.timers import TimerWheel
 from broker.core.groups.writing import GroupWrite, StoredGroup
-from controller.core.effects import Answer, Check, Level, Resign, Trace, Write
+from broker.core.term_machine import TermMachine
+from controller.core.effects import Answer, Check, Level, Write
 from controller.core.inputs import Done, Ended, MultiDone, ReadFailed, Unknown
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ConsumerGroupRecord
@@ -45,7 +45,7 @@ _SWEEP: Final = ("", "")
 UNWRITTEN_MAX: Final = 1_000
 
 
-class GroupsMachine:
+class GroupsMachine(TermMachine[inputs.GroupInput, inputs.GroupEffect]):
     """All groups of one term; after Resign it does nothing more and leaves the waiting requests unanswered.
 
     A request is answered by one Answer with its id. At most one multi or reading of a group is under way.
@@ -60,6 +60,7 @@ class GroupsMachine:
             options: of the coordinator.
             now_ms: monotonic.
         """
+        super().__init__()
         self._epoch_version = epoch_version
         self._nonce = nonce
         #: {group: its slot}
@@ -71,16 +72,12 @@ class GroupsMachine:
         #: {group: why its last write was given up}; the latest ones
         self._unwritten: dict[str, str] = {}
         self._wheel: TimerWheel[tuple[str, str]] = TimerWheel(now_ms)
-        self._numbers = itertools.count()
         #: {multi or reading under way: whose}
         self._under_way: dict[int, GroupSlot] = {}
         self._counters = GroupCounters()
         #: What transactions hold counts there, too.
         self.room = GroupBytes(options.groups_bytes_max)
         self._ground = asking.GroupGround(options, Catalog(), self.room)
-        self._clock = inputs.ClockTick(0, is_believed=False)
-        self._effects: list[inputs.GroupEffect] = []
-        self._is_over = False
 
     # -- what others see -------------------------------------------------------------------------------------
 
@@ -115,15 +112,7 @@ class GroupsMachine:
 
     # -- inputs ----------------------------------------------------------------------------------------------
 
-    def step(self, happened: inputs.GroupInput, now_ms: int) -> list[inputs.GroupEffect]:
-        """Take in what has happened; returns what to do, in order.
-
-        Args:
-            happened: the input.
-            now_ms: monotonic.
-        """
-        if self._is_over:
-            return []
+    def _take(self, happened: inputs.GroupInput, now_ms: int) -> None:
         match happened:
             case inputs.GroupAsked():
                 self._ask(happened.id, happened.request, now_ms)
@@ -147,8 +136,6 @@ class GroupsMachine:
                 self._load(happened, now_ms)
             case Ended():
                 self._resign(happened.reason, happened.is_fenced)
-        effects, self._effects = self._effects, []
-        return effects
 
     def _load(self, loaded: inputs.GroupsLoaded, now_ms: int) -> None:
         for group_id, problem in loaded.problems.items():
@@ -486,13 +473,3 @@ class GroupsMachine:
         deletions, slot.deletions = slot.deletions, []
         for number in deletions:
             self._delete(number, slot.group_id, now_ms)
-
-    def _resign(self, reason: str, is_fenced: bool) -> None:
-        self._is_over = True
-        self._effects.append(Resign(reason, is_fenced))
-
-    def _trace(self, text: str, level: Level = Level.INFO) -> None:
-        self._effects.append(Trace(level, text))
-
-    def _wall_ms(self, now_ms: int) -> int:
-        return self._clock.wall_offset_ms + now_ms

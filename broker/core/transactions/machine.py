@@ -17,12 +17,13 @@ from typing import Final, NamedTuple
 
 from broker.core.groups.bytes_held import GroupBytes
 from broker.core.groups.inputs import BorrowGroup, ClockTick, GroupLent, ReturnGroup
+from broker.core.term_machine import TermMachine
 from broker.core.transactions import inputs, transaction_fences
 from broker.core.transactions.deciding import Change, TransactionOptions, completed, decide, fence
 from broker.core.transactions.inputs import Outcome, Producer, StoredTransaction
 from broker.core.transactions.moves import MOVES, Event
 from broker.core.transactions.slot import Flight, TransactionSlot, size_bytes
-from controller.core.effects import Answer, Check, Level, Resign, Trace, Write
+from controller.core.effects import Answer, Check, Level, Write
 from controller.core.inputs import Done, Ended, MultiDone, ReadFailed, Rejected, Unknown, Why
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import COORDINATOR_EPOCH, GROUP_BYTES_MAX, PartitionKey
@@ -49,7 +50,7 @@ class TransactionsStatus(NamedTuple):
     left_alone: tuple[str, ...]
 
 
-class TransactionsMachine:
+class TransactionsMachine(TermMachine[inputs.TransactionInput, inputs.TransactionEffect]):
     """All transactional ids of one term; after Resign it does nothing more.
 
     A request is answered by one Answer with its id.
@@ -63,6 +64,7 @@ class TransactionsMachine:
             options: of the coordinator.
             room: what groups hold; transactions count there, too.
         """
+        super().__init__()
         self._epoch_version = epoch_version
         self._options = options
         self._room = room
@@ -73,13 +75,9 @@ class TransactionsMachine:
         self._idle: dict[str, TransactionSlot] = {}
         #: {group: {partition: how many open transactions have offsets of it}}
         self._unstable: dict[str, Counter[PartitionKey]] = {}
-        self._numbers = itertools.count()
         #: {multi, reading, loan or markers under way: whose}
         self._under_way: dict[int, TransactionSlot] = {}
-        self._clock = ClockTick(0, is_believed=False)
         self._looked_ms = 0
-        self._effects: list[inputs.TransactionEffect] = []
-        self._is_over = False
 
     # -- what others see -------------------------------------------------------------------------------------
 
@@ -104,15 +102,7 @@ class TransactionsMachine:
 
     # -- inputs ----------------------------------------------------------------------------------------------
 
-    def step(self, happened: inputs.TransactionInput, now_ms: int) -> list[inputs.TransactionEffect]:
-        """Take in what has happened; returns what to do, in order.
-
-        Args:
-            happened: the input.
-            now_ms: monotonic.
-        """
-        if self._is_over:
-            return []
+    def _take(self, happened: inputs.TransactionInput, now_ms: int) -> None:
         match happened:
             case inputs.TransactionAsked():
                 self._ask(happened.id, happened.request, now_ms)
@@ -132,8 +122,6 @@ class TransactionsMachine:
                 self._load(happened, now_ms)
             case Ended():
                 self._resign(happened.reason, happened.is_fenced)
-        effects, self._effects = self._effects, []
-        return effects
 
     def _load(self, loaded: inputs.TransactionsLoaded, now_ms: int) -> None:
         for name, problem in loaded.problems.items():
@@ -413,12 +401,3 @@ class TransactionsMachine:
         self._under_way[number] = slot
         return number
 
-    def _resign(self, reason: str, is_fenced: bool) -> None:
-        self._is_over = True
-        self._effects.append(Resign(reason, is_fenced))
-
-    def _trace(self, text: str, level: Level = Level.INFO) -> None:
-        self._effects.append(Trace(level, text))
-
-    def _wall_ms(self, now_ms: int) -> int:
-        return self._clock.wall_offset_ms + now_ms

@@ -2,7 +2,7 @@
 
 Frames of msgpack with an int32 length go both ways: a job in, with how many bytes a second it may read and
 write; out come the segments that it made, now and then a sign of life, and at the end how far it came or why
-it could not. It writes only `.cleaned` files.
+it could not, and where it met damage. It writes only `.cleaned` files.
 Source: ARCHITECTURE.md, "Life of a compacted record".
 """
 
@@ -20,7 +20,7 @@ import msgpack
 
 from broker.log.cleaning.swapping import CLEANED
 from broker.log.cleaning.work import Job, clean
-from broker.log.errors import LogError
+from broker.log.errors import DamagedSegmentError, LogError
 from broker.log.files import names_in, remove_file
 
 LENGTH: Final = Struct(">i")
@@ -97,7 +97,8 @@ def serve(source: BinaryIO, output: BinaryIO) -> None:
         try:
             _do(Job(*fields), _Spending(bytes_per_second, output), output)
         except (LogError, OSError, ValueError, AssertionError) as error:
-            output.write(packed([FAILED, str(error) or repr(error)]))
+            where = [error.stem, error.position] if isinstance(error, DamagedSegmentError) else None
+            output.write(packed([FAILED, str(error) or repr(error), where]))
             output.flush()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -12,13 +13,14 @@ import pytest
 from broker.log.batches import CONTROL, TRANSACTIONAL, parse_header
 from broker.log.partition_log import PartitionLog
 from broker.replication import compaction
+from broker.replication.clock import monotonic_ms
 from broker.replication.compaction import CLEANER_NAME, Compaction
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import NOW_MS, altered, append_batch, headers, keyed, read_all
 from tests.unit.broker_log.transactions import end
-from tests.unit.broker_replication.cluster import KEY, TestBroker, brokers
+from tests.unit.broker_replication.cluster import KEY, QUICK, TestBroker, brokers, until
 
 SETTINGS = TopicSettings(cleanup_policy="compact", segment_bytes=1000)
 
@@ -94,23 +96,30 @@ async def test_a_cleaner_that_does_not_work_holds_nothing(
     script = tmp_path / "cleaner"
     script.write_text(f"#!/bin/sh\n{program}\n")
     script.chmod(0o700)
-    status = cleaner(broker).status
+    status, begun_ms = cleaner(broker).status, 0
     with mock.patch.object(sys, "executable", str(script)), mock.patch.object(compaction, "SILENCE_S", 0.2):
         for failures in (1, 2):
             await cleaner(broker).check()
             assert (status.failures, status.uncleanable) == (failures, {})
+            begun_ms = begun_ms or status.due_since_ms[KEY]
+            assert status.waited_ms(begun_ms + 5) == 5, "since the first time that it was due"
             await append(broker, 39 + failures)
     before = broker.log.size_bytes
     await cleaner(broker).check()
-    assert status.failures == 2
+    assert (status.failures, status.waited_ms(monotonic_ms())) == (2, 0)
     assert broker.log.size_bytes < before
 
 
-async def test_a_log_that_cannot_be_compacted_is_left_alone(broker: TestBroker) -> None:
+def damage(broker: TestBroker) -> None:
+    """Change a byte of the first record."""
     path = Path(broker.log.folder) / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
     content[parse_header(bytes(content), 0).size - 1] ^= 1
     path.write_bytes(content)
+
+
+async def test_a_log_that_cannot_be_compacted_is_left_alone(broker: TestBroker) -> None:
+    damage(broker)
     status = cleaner(broker).status
     await cleaner(broker).check()
     assert list(status.uncleanable) == [KEY]
@@ -118,3 +127,37 @@ async def test_a_log_that_cannot_be_compacted_is_left_alone(broker: TestBroker) 
     await cleaner(broker).check()
     assert status.failures == 1
     await append(broker, 40)
+
+
+async def test_followers_learn_what_retention_took_before_compaction(tmp_path: Path) -> None:
+    settings = replace(
+        SETTINGS, cleanup_policy="compact,delete", retention_bytes=1500, min_cleanable_dirty_ratio=1.0
+    )
+    # A follower does not look itself.
+    options = replace(QUICK, retention_check_interval_ms=3_600_000, log_cleaner_backoff_ms=3_600_000)
+    async with brokers(tmp_path, 1, 2, options=options, settings=settings) as cluster:
+        await cluster.elect(1, [1, 2])
+        for number in range(40):
+            await append(cluster[1], number)
+        await cleaner(cluster[1]).check()
+        start = cluster[1].log.log_start_offset
+        assert start > 0
+        await until(lambda: cluster[2].log.log_start_offset == start)
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+async def test_damage_that_the_cleaner_meets_is_mended(tmp_path: Path, damaged: int) -> None:
+    async with brokers(tmp_path, 1, 2, settings=SETTINGS) as cluster:
+        await cluster.elect(1, [1, 2])
+        for number in range(40):
+            await append(cluster[1], number)
+        broker, log = cluster[damaged], cluster[damaged].log
+        await until(lambda: broker.replica.high_watermark == 40)
+        damage(broker)
+        status = cleaner(broker).status
+        await cleaner(broker).check()
+        await until(lambda: broker.unjudged)
+        assert (broker.unjudged, broker.failures) == ([damaged], [])
+        assert broker.log is not log
+        assert broker.log.log_end_offset == 0, "it is cut where it is damaged"
+        assert (status.failures, status.uncleanable) == (1, {})
