@@ -20,6 +20,7 @@ from quorum.admin.state import MACHINE
 from quorum.admin.view import error_answer
 from quorum.changelog.files import DamagedChangelogError
 from quorum.changelog.past import Past, PastNode, PastPage, Visitor, live_page
+from quorum.changelog.rows import UNRECORDED
 
 NODES_MAX: Final = 10_000
 #: for the history to be written as far as the node has applied it
@@ -69,6 +70,10 @@ async def past_node(
     request: web.Request, path: str, as_of_zxid: int, *, with_names: bool
 ) -> Past | web.Response | None:
     """Return a znode as it was, None where there was none, or the problem to answer with."""
+    if path.startswith(UNRECORDED):
+        return error_answer(
+            404, f"{path}: no change below it is recorded", "read it as it is now", retriable=False
+        )
     node = PastNode(request.app[MACHINE]().tree, path, with_names=with_names)
     problem = await undo(request, as_of_zxid, node.visit)
     return node.found() if problem is None else problem

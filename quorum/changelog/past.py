@@ -3,7 +3,7 @@
 Decides what the history says of the past. The first change of a path since then holds the image that stood
 there; a path without a change stood there as it does now. Readers pass over the changes since once a page and
 keep images of that page alone, within a bound. The history holds records as the tree does, so cversion and
-pzxid, which a parent counts for itself, are not known of the past. Pure.
+pzxid, which a parent counts for itself, are not known of the past, nor is anything below UNRECORDED. Pure.
 
 Source: docs/pipeline.md, "Change log".
 """
@@ -15,6 +15,7 @@ from heapq import nsmallest
 from typing import Final, NamedTuple, TypeAlias
 
 from quorum.changelog.blocks import Block, body_of
+from quorum.changelog.rows import UNRECORDED
 from quorum.core.records import HEADER, data_of, owner_of, version_of
 from quorum.core.tree import Directory, Node, Tree, record_of
 from quorum.errors import QuorateError
@@ -89,6 +90,8 @@ def walk(tree: Tree, after: str, count: int) -> Iterator[tuple[str, bytes]]:
     ahead: list[tuple[str, Iterator[tuple[str, Node]]]] = []
 
     def enter(prefix: str, directory: Directory, behind: str) -> None:
+        if f"{prefix}/" == UNRECORDED:
+            return
         names = nsmallest(count, (name for name in directory.children if name > behind))
         ahead.append((prefix, ((name, directory.children[name]) for name in names)))
 
@@ -222,7 +225,8 @@ class PastNode:
         self._path = path
         self._prefix = "" if path == "/" else path
         self._record = None if node is None else record_of(node)
-        children = node.children if isinstance(node, Directory) else {}
+        is_recorded = isinstance(node, Directory) and f"{path}/" != UNRECORDED
+        children = node.children if is_recorded else {}  # type: ignore[union-attr]
         self._names = list(children) if with_names else None
         self._count = len(children)
         #: whether the node itself changed, and was deleted, since then

@@ -20,7 +20,7 @@ import msgpack
 from quorum.changelog.blocks import Block, BlockBody
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.past import Visitor, visit_changes
-from quorum.changelog.rows import CONTROLLER_EPOCH_PATH, epoch_of, render
+from quorum.changelog.rows import CONTROLLER_EPOCH_PATH, UNRECORDED, epoch_of, render
 from quorum.changelog.rows import ChangelogRow as ChangelogRow  # noqa: PLC0414 - what readers are given
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
 from quorum.core.tree import Node, record_of
@@ -136,6 +136,10 @@ class ChangeRecorder:
         elif zxid == self._zxid:
             # an attachment of a session alone
             return
+        for traced in trace or ():
+            if len(traced) == 4 and traced[1].startswith(UNRECORDED):
+                trace = [each for each in trace or () if len(each) == 3 or not each[1].startswith(UNRECORDED)]
+                break
         body = self._pack(BlockBody(machine.applied_term, self._controller_epoch, cluster_id, trace or ()))
         block = Block(first_zxid, zxid, machine.last_stamp_ms, body)
         self._zxid = zxid

@@ -21,6 +21,8 @@ from quorum.core.records import data_of, version_of
 
 #: whose value each record names
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
+#: no change below it is recorded: states of brokers' transactions would crowd out all other history
+UNRECORDED: Final = "/transactions/"
 MSGPACK: Final = "application/msgpack"
 JSON_LINES: Final = "application/x-ndjson"
 

@@ -8,10 +8,11 @@ million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka
 channels cost, and a broker that is drained, beside Kafka; `lone` what a record costs beside idle
 partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `transactions` what
 transactions cost, and what Kafka Streams makes of them; `idle` what sessions, connections and partitions cost
-that ask for nothing; `ids` what idle transactional ids cost; `turns` how long large pieces of work hold a
-node's loop; `scale` how the controller's costs grow with the partitions, without sockets; `pipeline` what
-Spark reads and checks in a second, beside its own Kafka connector. Tables go to the standard output and to
-bench-results/. Nothing here asserts a time.
+that ask for nothing; `ids` what idle transactional ids cost; `history` what transactions leave in the change
+log; `cleaning` what compaction takes; `turns` how long large pieces of work hold a node's loop; `scale` how
+the controller's costs grow with the partitions, without sockets; `pipeline` what Spark reads and checks in a
+second, beside its own Kafka connector. Tables go to the standard output and to bench-results/. Nothing here
+asserts a time.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from pathlib import Path
 
 from tests.bench import (
     chart,
+    cleaning,
     controller,
     deaths,
     failover,
     groups,
+    history,
     idle,
     ids,
     lone,
@@ -187,6 +190,17 @@ def run_idle(_options: argparse.Namespace, folder: Path) -> Report:
     return idle.run(folder), ""
 
 
+def run_cleaning(options: argparse.Namespace, folder: Path) -> Report:
+    """What compaction takes, and what producers meet meanwhile, beside Kafka."""
+    sizes = cleaning.Sizes(options.records, rounds=options.rounds)
+    return cleaning.run(folder, [] if options.alone else ["kafka"], sizes), ""
+
+
+def run_history(_options: argparse.Namespace, folder: Path) -> Report:
+    """What transactions leave in the change log."""
+    return history.run(folder), ""
+
+
 def run_ids(options: argparse.Namespace, folder: Path) -> Report:
     """Memory and fail-over with many idle transactional ids."""
     return ids.run(folder, ids.Sizes(options.ids)), ""
@@ -295,9 +309,11 @@ def build_parser() -> argparse.ArgumentParser:
 
     add_size(add("deaths", run_deaths, 3), "partitions", deaths.FULL.partitions, "partitions of two replicas")
     add("idle", run_idle, 0)
+    add("history", run_history, 0)
     words = "transactional ids (default: %(default)s)"
     add("ids", run_ids, 0).add_argument("--ids", type=at_least_one, default=ids.FULL.ids, help=words)
     add("turns", run_turns, 0)
+    add_size(add("cleaning", run_cleaning, 1), "records", cleaning.FULL.records, "records to compact")
     lines = "lines whose words Kafka Streams counts"
     add_size(add("transactions", run_transactions, 3), "lines", transactions.FULL.lines, lines)
 

@@ -115,6 +115,15 @@ class QuorateBrokers:
         """Process ids of the nodes."""
         return [self._cluster.nodes.pid(each) for each in self._cluster.nodes.node_ids]
 
+    @property
+    def changelog(self) -> Path:
+        """Folder of the change log of the first node."""
+        return self._cluster.nodes.nodes[1].data_dir / "changelog"
+
+    def take_snapshot(self) -> None:
+        """Have the first node write a snapshot."""
+        self._cluster.nodes.take_snapshot(1)
+
     def longest_turn_s(self, broker_id: int) -> float:
         """The longest turn of a broker's loop in the last minute or two."""
         return self._cluster.metric(broker_id, "quorate_broker_longest_turn_seconds")

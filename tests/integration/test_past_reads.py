@@ -168,6 +168,25 @@ def test_children_come_by_pages_or_not_at_all(recorded: Recorded) -> None:
     assert none["stat"]["children_count"] == len(names)
 
 
+def test_the_past_knows_no_states_of_transactions() -> None:
+    async def write(hosts: str) -> int:
+        async with Client(hosts) as client:
+            await client.create("/transactions", b"x")
+            await client.create("/transactions/id", b"Ongoing")
+            _, stat = await client.create2("/z")
+            return stat.czxid
+
+    with ensemble_in_thread(1) as running:
+        url, zxid = running.admin_urls[0], asyncio.run(write(running.hosts))
+        shown = [each["path"] for each in tree_at(url, zxid, 2)]
+        assert {"/transactions", "/z"} <= set(shown)
+        assert "/transactions/id" not in shown
+        status, found = ask(url, f"/v1/znodes?path=/transactions&as_of_zxid={zxid}")
+        assert (status, found["children"]) == (200, [])
+        status, problem = ask(url, f"/v1/znodes?path=/transactions/id&as_of_zxid={zxid}")
+        assert (status, problem["retriable"]) == (404, False)
+
+
 def test_a_time_that_has_not_come_is_refused_for_now(recorded: Recorded) -> None:
     status, problem = ask(recorded.url, "/v1/changelog/tree?as_of_zxid=1000000")
     assert (status, problem["retriable"]) == (404, True)

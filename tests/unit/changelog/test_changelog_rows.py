@@ -52,6 +52,17 @@ def test_failed_writes_and_failed_multis_are_records_without_changes() -> None:
     assert driver.rows(5)[0]["changes"][0]["before"] == b""
 
 
+def test_states_of_transactions_are_left_out() -> None:
+    driver = Recorded()
+    client = driver.client
+    client.make("/transactions")
+    client.make("/transactions/id", b"Ongoing")
+    client.multi([5, "/transactions/id", b"PrepareCommit", -1], [1, "/a", b"", None, 0])
+    client.remove("/transactions/id")
+    changes = [[each["path"] for each in row["changes"]] for row in driver.rows(2)]
+    assert changes == [["/transactions"], [], ["/a"], []]
+
+
 def test_an_expiry_names_its_session_and_no_node() -> None:
     driver = Recorded()
     driver.client.make("/e", b"x", 1)
