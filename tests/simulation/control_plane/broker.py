@@ -34,6 +34,7 @@ from controller.election.store import (
     read_partition_states,
     register_broker,
 )
+from controller.wire.codes import ErrorCode
 from quorum.client import BadVersionError, ClientError, ClientState, ConnectionLossError, NoNodeError
 from quorum.config.address import Address
 from quorum.errors import QuorateError
@@ -46,12 +47,12 @@ from tests.simulation.control_plane.client import SimClient
 from tests.simulation.control_plane.control import Control
 from tests.simulation.control_plane.fetcher import Fetchers
 from tests.simulation.control_plane.hosting import TRUST, HostedController
+from tests.simulation.control_plane.listener import Listener
 from tests.simulation.control_plane.log import Disk, SimLog
 from tests.simulation.control_plane.members import OPTIONS as GROUP_OPTIONS
 from tests.simulation.control_plane.process import Process
 from tests.simulation.control_plane.replica import SimReplica
 from tests.simulation.control_plane.serving import Serving
-from tests.support.no_transactions import NO_TRANSACTIONS
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.world import World
@@ -89,6 +90,8 @@ class SimBroker:
         self.replicas: dict[PartitionKey, SimReplica] = {}
         self._fetchers = Fetchers(self)
         self.serving = Serving(self)
+        #: what the transactional producers of others, and other brokers, ask
+        self.listener = Listener(self)
         self._lost = asyncio.Event()
 
     @property
@@ -156,7 +159,7 @@ class SimBroker:
         rng = random.Random(f"{self.world.scheduler.seed}/controller/{generation}")
         controller = self.controller = HostedController(self.world, self, client, rng)
         coordinator = self.coordinator = coordinator_of(
-            client.shipped, self.broker_id, GROUP_OPTIONS, self.view, TRUST, NO_TRANSACTIONS
+            client.shipped, self.broker_id, GROUP_OPTIONS, self.view, TRUST, self.listener.ground
         )
         works = [self.process.spawn(each.run()) for each in (controller, coordinator)]
         if self.reads_queue:
@@ -211,6 +214,7 @@ class SimBroker:
                 disk.shortened[key] = None
 
     def _open_replica(self, key: PartitionKey, log: SimLog, leader_epoch: LeaderEpoch) -> SimReplica:
+        log.recover()
         replica = self.replicas[key] = SimReplica(self, key, log)
         replica.step(Opened(self.disk.high_watermarks.get(key, 0), leader_epoch))
         return replica
@@ -252,6 +256,11 @@ class SimBroker:
             if replica.machine.leader is not None:
                 replica.step(LagTick(LAG_MAX_MS))
         self.process.post(LAG_MAX_MS / 2, self._lag_tick)
+
+    def why_missing(self, key: PartitionKey) -> ErrorCode:
+        """Return the error for a partition without a replica here."""
+        is_known = not self.view.received or self.view.partition(key.topic, key.partition) is not None
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     # -- fetches ---------------------------------------------------------------------------------------------
 

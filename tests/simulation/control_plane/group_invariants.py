@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from tests.simulation.control_plane.world import World
 
+#: Begins the names of the groups whose offsets are part of transactions; these have a judge of their own.
+OF_TRANSACTIONS = "once-"
+
 
 class Mark(NamedTuple):
     """Who committed an offset; the metadata of each commit says it, so no two are the same."""
@@ -95,13 +98,14 @@ class GroupInvariants:
                 self._world.note(0, f"a coordinator is elected, epoch {self.epoch}")
             elif path.startswith(paths.BROKER_TOPICS + "/") and path.count("/") == 3:
                 self.topics_changed_ms = self._world.now_ms
-            elif path.startswith(paths.GROUPS + "/"):
+            elif path.startswith((paths.GROUPS + "/", paths.TRANSACTIONS + "/")):
                 if session not in (self._winner, self._world.quorum.founder):
                     self._fail(f"I16: {path} is written by a coordinator that is none, in epoch {self.epoch}")
-                if op in (OP_SET_DATA, OP_CREATE, OP_CREATE2):
+                is_judged_here = path.startswith(paths.GROUPS) and not _is_of_transactions(path)
+                if is_judged_here and op in (OP_SET_DATA, OP_CREATE, OP_CREATE2):
                     self._written(path.split("/"), operation[2], result.zxid)
         for event in result.events or ():
-            if event[0] == EVENT_DELETED:
+            if event[0] == EVENT_DELETED and not _is_of_transactions(str(event[1])):
                 self._gone(str(event[1]).split("/"), result.zxid)
 
     def _written(self, parts: Sequence[str], data: bytes, zxid: int) -> None:
@@ -209,6 +213,10 @@ class GroupInvariants:
         has_more = (owned or frozenset()) <= self._given.get(said, frozenset()) and said in self._said
         if ahead < 0 or (ahead == 0 and is_member and not has_more):
             self._fail(f"I5: {group}: {member} hears of generation {generation}, {owned}: not committed")
+
+
+def _is_of_transactions(path: str) -> bool:
+    return path.startswith(f"{paths.GROUPS}/{OF_TRANSACTIONS}")
 
 
 def generation_of(record: GroupRecord) -> int:

@@ -2,6 +2,8 @@
 
 A record's value is a number that no other record of the world has. What a process wrote outlives it; what was
 not flushed does not outlive a loss of power, and the next start knows only that something may be missing.
+Records of transactional producers, and the markers that end their transactions, have their batch; what a log
+knows of producers by them is the shipped state (`broker/log/producers.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,20 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from broker.log.batches import CONTROL, PREFIX, BatchHeader, parse_header
+from broker.log.markers import EndMarker, end_marker_in
+from broker.log.opened import opened
+from broker.log.produced import CheckedBatch, ProducedBatch, produced_batch
+from broker.log.producers import Producers
+from broker.log.results import Appended
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import TopicSettings
+
+#: of a marker, as a record
+MARKER = -1
+_SETTINGS = TopicSettings()
+#: There is one segment.
+_SEGMENT = 0
 
 
 class Record(NamedTuple):
@@ -19,6 +34,19 @@ class Record(NamedTuple):
 
     leader_epoch: int
     value: int
+    #: of a transactional producer, as in the shipped log; else b""
+    batch: bytes = b""
+
+    @property
+    def header(self) -> BatchHeader:
+        """Of its batch."""
+        return parse_header(self.batch, 0)
+
+    @property
+    def marker(self) -> EndMarker | None:
+        """What it says, if it ends a transaction."""
+        header = self.header
+        return end_marker_in(header, (self.batch,)) if header.attributes & CONTROL else None
 
 
 class SimLog:
@@ -31,6 +59,10 @@ class SimLog:
         self._epochs: list[tuple[int, int]] = []
         #: what a loss of power leaves at least
         self.flushed = 0
+        #: of transactional producers
+        self.producers = Producers()
+        #: [(end of the log, producers, aborted transactions)] as written, rising
+        self._snapshots: list[tuple[int, bytes, bytes]] = []
 
     @property
     def log_start_offset(self) -> int:
@@ -48,8 +80,8 @@ class SimLog:
         return self._epochs[-1][0] if self._epochs else -1
 
     def last_stable_offset(self, high_watermark: int, /) -> int:
-        """No transaction is here."""
-        return high_watermark
+        """Return the end of what a reader of committed records may see."""
+        return self.producers.last_stable_offset(high_watermark)
 
     def end_offset_for_epoch(self, leader_epoch: int, /) -> tuple[int, int]:
         """Return (largest epoch not above this one, its end), as the shipped log does."""
@@ -68,6 +100,14 @@ class SimLog:
             if record.leader_epoch > self.latest_epoch:
                 self._epochs.append((record.leader_epoch, len(self.records)))
             self.records.append(record)
+            if record.batch:
+                self._note(record)
+
+    def _note(self, record: Record) -> None:
+        """Remember what a record says of its producer; the state reads no time here."""
+        aborted = self.producers.record(record.header, 0, record.marker)
+        if aborted is not None:
+            self.producers.aborted.note(_SEGMENT, aborted)
 
     def truncate(self, end_offset: int) -> None:
         """Cut everything from an offset on."""
@@ -75,6 +115,67 @@ class SimLog:
         while self._epochs and self._epochs[-1][1] >= end_offset:
             self._epochs.pop()
         self.flushed = min(self.flushed, end_offset)
+        self._snapshots = [each for each in self._snapshots if each[0] <= end_offset]
+        if not self.producers.truncate_to(end_offset, _SEGMENT):
+            self.recover()
+
+    def recover(self) -> None:
+        """Build the state of producers as a start does: from a snapshot, and the batches behind it."""
+        end, self.producers = 0, Producers()
+        if self._snapshots:
+            end, content, aborted = self._snapshots[-1]
+            self.producers = Producers.parse(content, end)
+            self.producers.aborted.lists[_SEGMENT] = bytearray(aborted)
+        for record in self.records[end:]:
+            if record.batch:
+                self._note(record)
+
+    def flush(self) -> None:
+        """Make it durable, with a snapshot of the producers."""
+        self.flushed = end = self.log_end_offset
+        if len(self.producers) and (not self._snapshots or self._snapshots[-1][0] < end):
+            aborted = bytes(self.producers.aborted.lists.get(_SEGMENT) or b"")
+            self._snapshots.append((end, self.producers.to_bytes(), aborted))
+
+    # -- as the shipped code appends batches of producers ----------------------------------------------------
+
+    def check(self, records: bytes | memoryview) -> ProducedBatch:
+        """Look at what was sent."""
+        return produced_batch(records, _SETTINGS)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer of an epoch has one."""
+        return self.producers.is_open(producer_id, producer_epoch)
+
+    def must_wait(self, size_bytes: int, records_count: int) -> bool:  # noqa: ARG002 - as the real one
+        """The disk lets nobody wait."""
+        return False
+
+    async def before_append(self, size_bytes: int, records_count: int) -> None:
+        """Return at once."""
+
+    def append_produced(
+        self,
+        batch: CheckedBatch,
+        leader_epoch: int,
+        now_ms: int,  # noqa: ARG002 - as the real one
+    ) -> Appended:
+        """Append a batch of one record, unless it is a repeat."""
+        content = bytes(batch.content)
+        marker = Record(leader_epoch, MARKER, content).marker
+        known = self.producers.check(batch.header, marker)
+        if known is not None:
+            return Appended(known.base_offset, known.last_offset, True)
+        value = MARKER if marker is not None else _value(batch.header, content)
+        offset = self.log_end_offset
+        prefix = PREFIX.pack(offset, batch.header.batch_length, leader_epoch)
+        self.append([Record(leader_epoch, value, prefix + content[PREFIX.size :])])
+        return Appended(offset, offset, False)
+
+
+def _value(header: BatchHeader, content: bytes) -> int:
+    """Return the number that a producer's record is: eight bytes, behind which are no headers."""
+    return int.from_bytes(opened(header, content)[0].whole[-9:-1], "big")
 
 
 class Disk:
@@ -93,7 +194,7 @@ class Disk:
         """Write the high watermarks, and flush all logs."""
         self.high_watermarks = high_watermarks
         for log in self.logs.values():
-            log.flushed = log.log_end_offset
+            log.flush()
 
     def lose_power(self, rng: random.Random, *, all_of_it: bool = False) -> int:
         """Lose some of what was not flushed, or all of it; returns how many records."""

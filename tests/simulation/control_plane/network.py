@@ -118,7 +118,7 @@ class ControlConnection:
         self._process = process
         self._target = target
         self._serve = serve
-        self._is_closed = False
+        self.closed = False
         self._number = network.connections = network.connections + 1
 
     async def request(
@@ -136,13 +136,13 @@ class ControlConnection:
             BrokerConnectionLostError: no answer came in time.
             BrokerUnreachableError: it is closed.
         """
-        if self._is_closed or not self._process.is_alive:
+        if self.closed or not self._process.is_alive:
             raise BrokerUnreachableError("the connection is closed", "open another one")
         answered: asyncio.Future[bytes] = self._process.loop.create_future()
         here = self._process
 
         def take(answer: bytes) -> None:
-            if not answered.done() and not self._is_closed:
+            if not answered.done() and not self.closed:
                 answered.set_result(answer)
 
         def reply(answer: bytes) -> None:
@@ -153,14 +153,17 @@ class ControlConnection:
             if serve is not None:
                 serve(self._number, api_key, body, reply)
 
-        stream = self if self._network.weather.mixes_requests else here
-        self._network.send_in_order(stream, here.actor, self._target, arrive)
+        self._network.send_in_order(self._stream(), here.actor, self._target, arrive)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await answered
         except TimeoutError:
             raise BrokerConnectionLostError("no answer came", "ask again") from None
 
+    def _stream(self) -> Hashable:
+        """Return whose order its requests keep."""
+        return self if self._network.weather.mixes_requests else self._process
+
     def close(self) -> None:
         """Take no answer any more."""
-        self._is_closed = True
+        self.closed = True

@@ -16,6 +16,7 @@ from broker.core.fetch_sessions import FetchSession
 from broker.core.fetched import FetchPosition
 from broker.core.replica import ReplicaMachine
 from broker.replication.recording import RecordedReplicaMachine
+from broker.replication.waiting import Waiters
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from tests.simulation.control_plane.log import Record, SimLog
@@ -58,6 +59,8 @@ class SimReplica:
         )
         #: [(end of the record, what takes the answer)] of produces with acks=all
         self.produces: list[tuple[int, Callable[[ErrorCode], object]]] = []
+        #: those of transactional producers, and markers
+        self.waiters = Waiters(key)
         #: sessions and fetches that read it; a dict, for its order
         self.fetches: dict[FetchSession | SimFetch, None] = {}
         #: whom it follows; None: nobody
@@ -67,6 +70,8 @@ class SimReplica:
         #: what the invariants have seen of it: its high watermark and its leadership
         self.checked = 0
         self.role_checked: object = None
+        #: the role in which a reader of committed records was here last, and the last stable offset then
+        self.stable_checked: tuple[object, int] = (None, 0)
         #: generation and leader epoch of the last decision that it has taken
         self.decided = (-1, -1)
         self._taken: tuple[inputs.LeaderAnswer, tuple[Record, ...]] | None = None
@@ -122,6 +127,10 @@ class SimReplica:
                 pass
 
     def _answer_produces(self, up_to: int | None, error_code: ErrorCode) -> None:
+        if up_to is None:
+            self.waiters.fail_produces(error_code)
+        else:
+            self.waiters.answer_produces(up_to, error_code)
         waiting, self.produces = self.produces, []
         for end, answer in waiting:
             if up_to is None or end <= up_to:
@@ -152,6 +161,15 @@ class SimReplica:
             self.produces.append((offset + 1, lambda code: answer(code, offset)))
         else:
             answer(ErrorCode.NONE, offset)
+        self.step(inputs.LogGrew())
+
+    @property
+    def high_watermark(self) -> int:
+        """As the shipped replica names it."""
+        return self.machine.high_watermark
+
+    def log_grew(self) -> None:
+        """A batch of a transactional producer, or a marker, was appended."""
         self.step(inputs.LogGrew())
 
     def follower_fetched(self, replica_id: int, generation: int, position: FetchPosition) -> Outcome:

@@ -53,6 +53,19 @@ class Stories:
         self._world.quorum.write(OP_DELETE, paths.COORDINATOR, -1)
         return True
 
+    def depose_late_coordinator(self) -> bool:
+        """Delete /consumers/coordinator while what the coordinator writes is on its way for long."""
+        coordinator = self._nemeses.coordinator()
+        if coordinator is None:
+            return False
+        self.stall(coordinator, self._rng.uniform(100, 500))
+        self._world.scheduler.at(self._rng.uniform(30, 200), self._delete_coordinator)
+        return True
+
+    def _delete_coordinator(self) -> None:
+        self._world.note(0, "/consumers/coordinator is deleted")
+        self._world.quorum.write(OP_DELETE, paths.COORDINATOR, -1)
+
     def miss_recreation(self) -> bool:
         """Keep a broker from the quorum while a topic of its replicas goes and comes."""
         found = self._leader_and_follower()
@@ -76,7 +89,7 @@ class Stories:
         scheduler = self._world.scheduler
         away_ms = self._rng.uniform(*AWAY_MS)
         self._keep_away(leader, follower, away_ms)
-        scheduler.at(away_ms, self._stall, leader, 1600)
+        scheduler.at(away_ms, self.stall, leader, 1600)
         scheduler.at(away_ms, self._lose_once_proposed, key, leader, follower, POLLS)
         return True
 
@@ -116,7 +129,7 @@ class Stories:
             network.cut(source.broker_id, target.broker_id)
         self._world.scheduler.at(for_ms, network.heal)
 
-    def _stall(self, broker: SimBroker, for_ms: float) -> None:
+    def stall(self, broker: SimBroker, for_ms: float) -> None:
         """Let what a broker sends to the quorum from now on arrive late."""
         if broker.process.is_alive and broker.client is not None and broker.client.link is not None:
             self._world.note(broker.broker_id, "is heard late by the quorum")

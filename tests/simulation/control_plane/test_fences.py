@@ -15,7 +15,7 @@ SEEDS_MAX = 2000
 #: {fence: (seeds that find it, how the story of what broke begins)}. Which ones do moves with the order of
 #: events in the code; `python -m tests.simulation.control_plane --without FENCE` names others.
 FOUND: dict[str, tuple[tuple[int, ...], str]] = {
-    "controller epoch of writes": ((19, 24, 6), "I16"),
+    "controller epoch of writes": ((7, 13), "I16"),
     "controller epoch of requests": ((29, 6, 18), "I16"),
     "newest connection": ((89, 128, 134), "I23"),
     "generation": ((8, 21, 25), "I17"),
@@ -25,7 +25,7 @@ FOUND: dict[str, tuple[tuple[int, ...], str]] = {
     "truncation by leader epoch": ((1, 2, 3), "I19"),
     "high-watermark gate": ((7, 19, 58), "I19"),
     "high watermark of consumers": ((1, 2, 3), "I19"),
-    "leading by a decision of this generation": ((1, 2, 5), "I23"),
+    "leading by a decision of this generation": ((8, 10, 11), "I23"),
     "unseen bounces": ((1317, 1322, 1341), "I19"),
     "fetch session epoch": ((3, 21, 59), "I26"),
     "topic id": ((46, 48, 49), "I22"),
@@ -36,6 +36,13 @@ FOUND: dict[str, tuple[tuple[int, ...], str]] = {
     "generation of a group": ((132,), "I5"),
     "epoch of a member": ((1, 3, 4), "I5"),
     "no answer before its multi is acknowledged": ((1, 2, 3), "I5"),
+    "coordinator epoch of transactions": ((5, 6), "I16"),
+    "version of a transactional id": ((6, 9), "I27"),
+    "raised epoch of a fence": ((5, 13, 14), "I28"),
+    "raised epoch of a producer": ((1, 3, 5), "I27"),
+    "last stable offset": ((1, 3, 5), "I29"),
+    "markers follow leaders": ((1,), "I28"),
+    "offsets with the commit alone": ((5, 6, 11), "I28"),
 }
 
 

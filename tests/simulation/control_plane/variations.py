@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 #: of requests that an operator writes into znodes
 BY_ZNODE_CHANCE = 0.3
+TRANSACTIONS_CHANCE = 0.3
 
 
 class Variations:
@@ -28,10 +29,13 @@ class Variations:
         self.by_znode = rng.random() < BY_ZNODE_CHANCE
         #: fetch sessions of a broker: whoever has none names all that it wants each time
         self.session_slots = rng.choice([0, 0, 1, 1000])
+        #: whether producers have transactions
+        self.has_transactions = rng.random() < TRANSACTIONS_CHANCE
 
     def __str__(self) -> str:
         """Name what is not as usual."""
         names = [f"channel=queue {sorted(self.by_queue)}"] if self.by_queue else []
         names += ["requests by znode"] if self.by_znode else []
         names += [f"fetch sessions {self.session_slots}"] if self.session_slots else []
+        names += ["transactions"] if self.has_transactions else []
         return ", ".join(names) or "none"

@@ -36,6 +36,8 @@ class TopicPlan(NamedTuple):
     replication_factor: int
     min_insync: int
     is_unclean: bool
+    #: whether nobody deletes it
+    is_kept: bool = False
 
 
 class Workload:
@@ -64,7 +66,8 @@ class Workload:
 
     # -- records ---------------------------------------------------------------------------------------------
 
-    def _partitions(self) -> list[PartitionKey]:
+    def partitions(self) -> list[PartitionKey]:
+        """Return those of all topics that exist."""
         return [
             PartitionKey(name, partition)
             for name, record in sorted(self._world.invariants.topics.items())
@@ -72,7 +75,7 @@ class Workload:
         ]
 
     def _produce_again(self) -> None:
-        keys = self._partitions()
+        keys = self.partitions()
         if keys:
             self.produce(self._rng.choice(keys), acks_all=self._rng.random() < 0.75)
         self._world.scheduler.at(self._rng.uniform(*PRODUCE_MS), self._produce_again)
@@ -130,7 +133,7 @@ class Workload:
         return self._believed[key]
 
     def _consume_again(self) -> None:
-        keys, brokers = self._partitions(), sorted(self._world.brokers)
+        keys, brokers = self.partitions(), sorted(self._world.brokers)
         if keys and brokers:
             self._consume(self._rng.choice(keys), self._rng.choice(brokers))
         self._world.scheduler.at(self._rng.uniform(*CONSUME_MS), self._consume_again)
@@ -211,7 +214,7 @@ class Workload:
         self._world.scheduler.at(self._rng.uniform(*ADMINISTER_MS), self._administer_again)
 
     def _move(self) -> None:
-        keys = self._partitions()
+        keys = self.partitions()
         if not keys:
             return
         key = self._rng.choice(keys)
@@ -243,7 +246,8 @@ class Workload:
         return is_asked
 
     def _delete(self) -> None:
-        topics = sorted(self._world.invariants.topics)
+        plans = self._world.plans
+        topics = [each for each in sorted(self._world.invariants.topics) if not plans[each].is_kept]
         if topics and self._rng.random() < 0.5:
             topic = self._rng.choice(topics)
             self.delete(topic)
@@ -251,7 +255,7 @@ class Workload:
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        if self.keeps_topics:
+        if self.keeps_topics or self._world.plans[topic].is_kept:
             return
         self.counts["deletions"] += self.ask(
             lambda controller: controller.delete_topics([topic], timeout_ms=ADMIN_TIMEOUT_MS)
@@ -270,7 +274,7 @@ class Workload:
                 )
 
     def _elect(self) -> None:
-        keys = self._partitions()
+        keys = self.partitions()
         unclean = self._rng.random() < 0.15
         chosen = [self._rng.choice(keys)] if keys and unclean else None
         if chosen is not None:

@@ -29,6 +29,8 @@ from tests.simulation.control_plane.nemeses import Nemeses
 from tests.simulation.control_plane.network import OUTSIDE, Network
 from tests.simulation.control_plane.process import Process
 from tests.simulation.control_plane.quorum import Quorum
+from tests.simulation.control_plane.transaction_invariants import TransactionInvariants
+from tests.simulation.control_plane.transactions import PARTITIONS, TOPIC, Transactions
 from tests.simulation.control_plane.variations import Variations
 from tests.simulation.control_plane.workload import TopicPlan, Workload
 from tests.simulation.control_plane.znode_requests import ZnodeRequests
@@ -80,10 +82,12 @@ class World:
         self.invariants = Invariants(self)
         self.quorum = Quorum(scheduler)
         self.groups = GroupInvariants(self)
+        self.transaction_judge = TransactionInvariants(self)
         self.znode_requests = ZnodeRequests(self)
         self.quorum.listeners += [
             self.invariants.committed_command,
             self.groups.committed_command,
+            self.transaction_judge.committed_command,
             self.znode_requests.committed_command,
         ]
         self.network = Network(scheduler)
@@ -92,6 +96,8 @@ class World:
         self.broker_ids = tuple(range(1, rng.choice([3, 3, 4, 5]) + 1))
         self.variations = Variations(scheduler.rng("variations"), self.broker_ids)
         self.plans = self._plan(rng)
+        if self.variations.has_transactions:
+            self.plans[TOPIC] = TopicPlan(PARTITIONS, 3, 1, is_unclean=False, is_kept=True)
         self._disks = 0
         self.disks_lost = 0
         self.disks = {broker_id: self._disk() for broker_id in self.broker_ids}
@@ -101,6 +107,7 @@ class World:
         self._problem: BaseException | None = None
         self.workload = Workload(self)
         self.members = Members(self, Process(scheduler, OUTSIDE, self._broke))
+        self.transactions = Transactions(self, Process(scheduler, OUTSIDE, self._broke))
         self.nemeses = Nemeses(self)
         scheduler.after_event.append(self._after_event)
 
@@ -254,6 +261,8 @@ class World:
             self.scheduler.at(rng.uniform(0, 100), self.start, broker_id)
         self.workload.start()
         self.members.start()
+        if self.variations.has_transactions:
+            self.transactions.start()
         self.nemeses.start()
         if self.variations.by_znode:
             self.znode_requests.start()
@@ -263,6 +272,8 @@ class World:
         self.workload.is_administered = False
         self.workload.keeps_topics = True
         self.members.is_changing = False
+        if self.variations.has_transactions:
+            self.transactions.calm_down()
         self.znode_requests.is_asking = False
         self.scheduler.run(TROUBLE_MS + HEALING_MS)
         self._check_healed()
@@ -297,6 +308,7 @@ class World:
                 if judge.states[PartitionKey(name, partition)][0].leader != NO_LEADER:
                     judge.fail(f"I23: the reassignment of {name}-{partition} has not ended")
         self.members.check_healed()
+        self.transaction_judge.check_healed()
         self.znode_requests.check_healed()
         self._check_produces()
 
@@ -358,7 +370,10 @@ def run_seed(
         outcome.story = f"{type(error).__name__}: {error}\n{where}"
     finally:
         world.scheduler.after_event.clear()
-        for process in (*(each.process for each in world.brokers.values()), world.members.process):
+        for process in (
+            *(each.process for each in world.brokers.values()),
+            *(world.members.process, world.transactions.process),
+        ):
             process.kill()
         logging.disable(silenced)
     outcome.timeline = world.timeline.lines(lines)
