@@ -35,6 +35,10 @@ COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"
 TRANSACTIONS: Final = "/transactions"
+#: Entries of literal names, and of the beginnings of names.
+KAFKA_ACL: Final = "/kafka-acl"
+KAFKA_ACL_EXTENDED: Final = "/kafka-acl-extended"
+KAFKA_ACL_PREFIXED: Final = f"{KAFKA_ACL_EXTENDED}/prefixed"
 #: A child that keeps a node which only its owners may change; the path of no group and no transactional id.
 KEPT: Final = "%kept"
 
