@@ -15,9 +15,10 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from quorum.metadata.decode import JsonFields
-from quorum.metadata.paths import KAFKA_ACL, KAFKA_ACL_PREFIXED
+from quorum.metadata.paths import KAFKA_ACL, KAFKA_ACL_EXTENDED, KAFKA_ACL_PREFIXED
 
 WILDCARD: Final = "*"
+EVERYBODY: Final = "User:*"
 
 
 class ResourceType(IntEnum):
@@ -144,7 +145,9 @@ N = TypeVar("N", bound=IntEnum)
 
 def folders() -> Iterator[str]:
     """Name the folders of all patterns, parents first."""
+    yield KAFKA_ACL_EXTENDED
     for root in (KAFKA_ACL, KAFKA_ACL_PREFIXED):
+        yield root
         for resource_type in ResourceType:
             yield f"{root}/{_word(resource_type)}"
 

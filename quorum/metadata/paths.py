@@ -52,7 +52,7 @@ BASE_PATHS: Final = (
 #: What of the root's children is the brokers'; nothing else of a quorum is theirs.
 TREE_ROOTS: Final = (
     *("/brokers", CONTROLLER, CONTROLLER_EPOCH, "/config", "/admin", "/consumers", LATEST_PRODUCER_ID_BLOCK),
-    *(TRANSACTIONS, CLUSTER),
+    *(TRANSACTIONS, KAFKA_ACL, KAFKA_ACL_EXTENDED, CLUSTER),
 )
 
 TOPIC_LENGTH_MAX: Final = 249

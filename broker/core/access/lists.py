@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from quorum.metadata.acl_records import (
+    EVERYBODY,
     WILDCARD,
     AclBinding,
     AclEntry,
@@ -25,7 +26,6 @@ from quorum.metadata.acl_records import (
 
 #: Decisions that are kept; more begin anew.
 DECISIONS_MAX: Final = 10_000
-EVERYBODY: Final = f"User:{WILDCARD}"
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 #: {what is done: the grants that include it}
@@ -119,14 +119,6 @@ class AccessLists:
             for pattern, entries in self._lists.items()
             if pattern.resource_type is resource_type
             and any(_matches(entry, principal, Permission.ALLOW, granted) for entry in entries)
-        )
-
-    def operations(
-        self, principal: Principal, resource_type: ResourceType, name: str, among: Collection[Operation]
-    ) -> int:
-        """Return which operations a principal may do, as the bit field of Kafka's answers (KIP-430)."""
-        return sum(
-            1 << operation for operation in among if self.allows(principal, operation, resource_type, name)
         )
 
     def _decide(
