@@ -59,6 +59,12 @@ def _hosts(value: object, _folder: Path) -> tuple[Address, ...]:
 _HOSTS = ValueKind('a list of host:port, as ["127.0.0.1:2181"]', _hosts, listed=True)
 
 
+_AUTHORIZER = text(
+    r"|(kafka\.security\.authorizer\.)?AclAuthorizer",
+    '"AclAuthorizer", kafka.security.authorizer.AclAuthorizer, or ""',
+)
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerSection:
     """The broker's identity, and how it takes part in the cluster."""
@@ -205,6 +211,12 @@ class BrokerSecuritySection:
     peer_secret_file: Path = setting(PATH)
     #: whether znodes of the brokers may be changed by holders of the secret alone; a protected tree stays so
     protect_znodes: bool = setting(BOOLEAN, False)
+    #: who decides what clients may do: "AclAuthorizer" by access lists in the quorum, nobody if it is empty
+    authorizer_class_name: str = setting(_AUTHORIZER, "")
+    #: principals that may do everything
+    super_users: tuple[str, ...] = setting(texts(r"[^:]+:.+", 'principal, as "User:admin"'), ())
+    #: whether everybody may use what no access list is about
+    allow_everyone_if_no_acl_found: bool = setting(BOOLEAN, False)
     #: names by which the admin port may be asked, as a node's
     admin_hosts: tuple[str, ...] = setting(texts(HOST_NAME, "host name"), ("localhost",))
     #: tokens of the admin port, for all and for reading; both or none

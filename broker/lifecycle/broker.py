@@ -163,6 +163,7 @@ class Broker:
             topic_configs=parts.configs,
             broker_configs=parts.own_configs,
             producer_ids=parts.producer_ids,
+            authorizer=parts.authorizer,
             controller=lambda: self.state.registration and self.state.registration.controller,
             groups=lambda: self.state.registration and self.state.registration.coordinator,
         )

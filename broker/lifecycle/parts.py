@@ -10,12 +10,15 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.config.broker import BrokerConfig
+from broker.core.access.lists import AccessLists
 from broker.core.cluster_view import ClusterView
 from broker.datadir.directory import LogDirectory, open_in_thread
 from broker.lifecycle.state_queue import StateQueue
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.parts import ReplicaParts
 from broker.replication.settings import apply_broker_settings, apply_topic_settings
+from broker.server.services import Authorizer
+from broker.stores.access import AccessStore
 from broker.stores.producer_ids import ProducerIds
 from broker.stores.settings import SettingsStore, broker_configs, topic_configs
 from quorum.client import Client
@@ -43,6 +46,8 @@ class BrokerParts(NamedTuple):
     configs: SettingsStore[TopicSettings]
     own_configs: SettingsStore[BrokerSettings]
     producer_ids: ProducerIds
+    #: None: every principal may do everything
+    authorizer: Authorizer | None
     #: None where requests come directly.
     queue: StateQueue | None
     #: of what its machines decide, where they are wanted
@@ -52,6 +57,15 @@ class BrokerParts(NamedTuple):
         """Follow the settings through a new session."""
         await self.configs.attach(client)
         await self.own_configs.attach(client)
+        if self.authorizer is not None:
+            await self.authorizer.store.attach(client)
+
+    async def reload(self) -> None:
+        """Read the settings again, as after a connection that may have missed events."""
+        await self.configs.reload()
+        await self.own_configs.reload()
+        if self.authorizer is not None:
+            await self.authorizer.store.reload()
 
     async def close(self, *, clean: bool) -> None:
         """Stop the replicas and leave the data directory; not clean: as after SIGKILL."""
@@ -87,8 +101,14 @@ async def open_parts(
     verifies = config.transactions.transaction_partition_verification_enable
     configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
     opens = partial(LogDirectory.open, config.broker.data_dir, settings_of=configs.settings_of)
-    opens = partial(opens, broker_id=broker_id, cluster_id=cluster_id)
-    directory = await open_in_thread(partial(opens, open_files_max=config.limits.open_files_max))
+    directory = await open_in_thread(
+        partial(
+            opens,
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            open_files_max=config.limits.open_files_max,
+        )
+    )
     producer_ids = ProducerIds(broker_id)
     record_dir = config.broker.record_dir
     recordings = None if record_dir is None else Recordings(record_dir)
@@ -96,15 +116,7 @@ async def open_parts(
         broker_id,
         directory,
         view,
-        options=ReplicationOptions(
-            replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
-            disk_hang_ms=_disk_hang_ms(config),
-            max_incremental_fetch_session_cache_slots=config.limits.max_incremental_fetch_session_cache_slots,
-            verifies_transactions=verifies,
-            log_cleaner_backoff_ms=config.cleaner.log_cleaner_backoff_ms,
-            log_cleaner_dedupe_buffer_size=config.cleaner.log_cleaner_dedupe_buffer_size,
-            log_cleaner_io_max_bytes_per_second=config.cleaner.log_cleaner_io_max_bytes_per_second,
-        ),
+        options=_replication(config),
         secrets=secrets,
         cluster_id=cluster_id,
         dial=config.dial,
@@ -128,8 +140,30 @@ async def open_parts(
         own_configs=own_configs,
         recordings=recordings,
         producer_ids=producer_ids,
+        authorizer=_authorizer(config),
         queue=queue,
     )
+
+
+def _replication(config: BrokerConfig) -> ReplicationOptions:
+    return ReplicationOptions(
+        replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
+        disk_hang_ms=_disk_hang_ms(config),
+        max_incremental_fetch_session_cache_slots=config.limits.max_incremental_fetch_session_cache_slots,
+        verifies_transactions=config.transactions.transaction_partition_verification_enable,
+        log_cleaner_backoff_ms=config.cleaner.log_cleaner_backoff_ms,
+        log_cleaner_dedupe_buffer_size=config.cleaner.log_cleaner_dedupe_buffer_size,
+        log_cleaner_io_max_bytes_per_second=config.cleaner.log_cleaner_io_max_bytes_per_second,
+    )
+
+
+def _authorizer(config: BrokerConfig) -> Authorizer | None:
+    security = config.security
+    if not security.authorizer_class_name:
+        return None
+    everyone = security.allow_everyone_if_no_acl_found
+    lists = AccessLists(security.super_users, everyone_if_none=everyone)
+    return Authorizer(lists, AccessStore(lists.replace))
 
 
 def _disk_hang_ms(config: BrokerConfig) -> float:

@@ -132,8 +132,7 @@ class BrokerSession:
     async def _reload(self, parts: BrokerParts) -> None:
         """Read the settings again: events of the time without a connection are not delivered."""
         try:
-            await parts.configs.reload()
-            await parts.own_configs.reload()
+            await parts.reload()
         except QuorateError as error:
             if self.client.state is ClientState.CONNECTED:
                 log.warning("broker %d could not read settings: %s", parts.config.broker.id, error.message)

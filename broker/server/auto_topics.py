@@ -9,7 +9,7 @@ Source: Kafka's auto.create.topics.enable; KIP-361.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from broker.client.client import BrokerClient
@@ -31,7 +31,7 @@ _RETRIED: Final = ErrorCode.LEADER_NOT_AVAILABLE
 _FINAL: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR})
 
 
-async def create_missing_topics(services: BrokerServices, names: Sequence[str]) -> Mapping[str, ErrorCode]:
+async def create_missing_topics(services: BrokerServices, names: Sequence[str]) -> dict[str, ErrorCode]:
     """Create topics with the defaults, the first CREATED_MAX.
 
     Args:

@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 
+from broker.core.access.asking import UNLIMITED, Access
+from broker.core.access.lists import Principal
+from broker.server.guards import guarded, with_refused
 from broker.server.requests import Answer, Call, Handler, Request, Response, Served
 from broker.server.services import BrokerServices
 from broker.server.table import FOR_BROKERS, FOR_CLIENTS
-from broker.wire.codec import REQUEST_ITEMS_MAX, LongResponse, decode_request, encode_response, is_long
+from broker.wire.codec import (
+    REQUEST_ITEMS_MAX,
+    LongResponse,
+    Values,
+    decode_request,
+    encode_response,
+    is_long,
+)
 from controller.wire.decoding import ANY_NUMBER
 
 
@@ -31,21 +41,31 @@ class ApiHandlers:
         body = decode_request(
             request.api_key, request.api_version, request.body, items_max=self._items_max, records=records
         )
-        call = Call(request, body, self._for_brokers, records)
+        access: Access = UNLIMITED
+        refused: Values = {}
+        authorizer = None if self._for_brokers else self._services.authorizer
+        if authorizer is not None:
+            access = Access(authorizer.lists, Principal(request.principal, request.client_host))
+        call = Call(request, body, self._for_brokers, records, access)
+        if authorizer is not None:
+            left, refused = guarded(self._services, call)
+            if left is None:
+                return _encode(call, refused)
+            call = left
         row = self.served[request.api_key].row
         handler = row.handler
         assert handler is not None, "the connection answers what is about it"
         if row.waits:
-            return _answer_later(handler, self._services, call)
+            return _answer_later(handler, self._services, call, refused)
         answer = handler(self._services, call)
         assert not isinstance(answer, Awaitable)
-        return _encode(call, answer)
+        return _encode(call, with_refused(answer, refused))
 
 
-async def _answer_later(handler: Handler, services: BrokerServices, call: Call) -> Response:
+async def _answer_later(handler: Handler, services: BrokerServices, call: Call, refused: Values) -> Response:
     # The handler begins in here: a connection may end before its request has begun.
     answer = handler(services, call)
-    return _encode(call, await answer if isinstance(answer, Awaitable) else answer)
+    return _encode(call, with_refused(await answer if isinstance(answer, Awaitable) else answer, refused))
 
 
 def _encode(call: Call, answer: Answer) -> Response:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, Protocol
 
+from broker.core.access.asking import UNLIMITED, Access
+from broker.core.access.lists import ANONYMOUS
 from broker.server.services import BrokerServices
 from broker.wire.codec import LongResponse, Values
 from broker.wire.packing import Parts
@@ -32,6 +34,8 @@ class Request:
     received_s: float
     #: Address of the peer, without its port.
     client_host: str = ""
+    #: Who has proved to be the peer.
+    principal: str = ANONYMOUS
     #: Of the records in its answer, in bytes.
     answer_bytes_max: int = 2**31 - 1
     #: Called when a peer that has proved itself sends another request: a fetch that waits answers then.
@@ -48,6 +52,8 @@ class Call(NamedTuple):
     from_broker: bool
     #: The record batches of the body, in their order, as views of the request's frame.
     records: Sequence[memoryview | None]
+    #: What its sender may do.
+    access: Access = UNLIMITED
 
 
 #: What a handler returns: values to encode (an array may be a generator of its rows), parts that are packed

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.config.broker import BrokerConfig
+from broker.core.access.lists import AccessLists
 from broker.core.cluster_view import ClusterView
 from broker.groups.coordinator import Coordinator
 from broker.replication.parts import ReplicaParts
+from broker.stores.access import AccessStore
 from broker.stores.producer_ids import ProducerIds
 from broker.stores.settings import SettingsStore
 from controller.runtime.controller import Controller
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
+
+
+class Authorizer(NamedTuple):
+    """The access lists: what decides by them, and what changes them."""
+
+    lists: AccessLists
+    store: AccessStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,8 @@ class BrokerServices:
     controller: Callable[[], Controller | None]
     #: Returns the candidate for coordinator of the present session; None without a session.
     groups: Callable[[], Coordinator | None] = lambda: None
+    #: What principals may do; None: everything.
+    authorizer: Authorizer | None = None
 
     def active_controller(self) -> Controller | None:
         """Return the controller, if it is this broker's candidate."""

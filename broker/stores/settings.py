@@ -8,15 +8,15 @@ Source: Kafka's dynamic broker configuration, KIP-226.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
+from broker.stores.following import FollowedNodes
 from broker.stores.rewriting import rewrite
-from quorum.client import Client, ClientError, ServerError, WatchEvent
+from quorum.client import Client
 from quorum.metadata import paths
 from quorum.metadata.broker_settings import (
     BROKER_LISTS,
@@ -73,29 +73,21 @@ class SettingsStore(Generic[S]):
         self._only = only
         #: What holds where nothing is set.
         self.defaults = kind.effective({})
-        self._client: Client | None = None
         #: {name: {Kafka's name: text}}; a name without overrides has no entry
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._effective: dict[str, S] = {}
-        #: Names to read (again), in the order in which they changed.
-        self._dirty: dict[str, None] = {}
-        self._reader: asyncio.Task[None] | None = None
-        #: Held while settings are read: what is read first is taken first.
-        self._reading = asyncio.Lock()
+        self._nodes = FollowedNodes(
+            f"settings of a {kind.owner}", listed=self._listed, follows=self._follows, take=self._take
+        )
 
     async def attach(self, client: Client) -> None:
         """Follow the settings through a new session: watch, then read everything."""
-        self._client = client
         path = self._kind.folder if self._only is None else self._path(self._only)
-        await client.add_watch(path, self._changed, recursive=self._only is None)
-        await self.reload()
+        await self._nodes.attach(client, path, recursive=self._only is None)
 
     async def reload(self) -> None:
         """Read all settings, as after a connection that may have missed events."""
-        assert self._client is not None
-        names = [self._only] if self._only else await self._client.get_children(self._kind.folder)
-        self._dirty.update(dict.fromkeys((*names, *self._overrides)))
-        await self._read_dirty()
+        await self._nodes.reload()
 
     def settings_of(self, name: str) -> S:
         """Return the effective settings; the defaults for a name without overrides."""
@@ -107,8 +99,7 @@ class SettingsStore(Generic[S]):
 
     async def alter(self, name: str, changes: SettingChanges, validate_only: bool = False) -> None:
         """Change settings, or only check that."""
-        client, kind, path = self._client, self._kind, self._path(name)
-        assert client is not None
+        client, kind, path = self._nodes.client, self._kind, self._path(name)
         if self._only is None and await client.exists(paths.topic_path(name)) is None:
             raise NoSuchTopicError(name)
 
@@ -121,37 +112,23 @@ class SettingsStore(Generic[S]):
             node = await read_node(client, path)
             change(None if node is None else node.data)
         else:
-            self._take(name, await rewrite(client, path, change, f"the settings of {kind.owner} {name}"))
+            self._nodes.note(
+                path, await rewrite(client, path, change, f"the settings of {kind.owner} {name}")
+            )
 
     def _path(self, name: str) -> str:
         return f"{self._kind.folder}/{name}"
 
-    def _changed(self, event: WatchEvent) -> None:
-        name = event.path.removeprefix(f"{self._kind.folder}/")
-        if name == event.path or "/" in name:
-            return
-        self._dirty[name] = None
-        if self._reader is None or self._reader.done():
-            self._reader = asyncio.ensure_future(self._follow())
+    def _follows(self, path: str) -> bool:
+        name = path.removeprefix(f"{self._kind.folder}/")
+        return name != path and "/" not in name
 
-    async def _follow(self) -> None:
-        try:
-            await self._read_dirty()
-        except ClientError as error:
-            # The next connection, or the next session, reads everything.
-            log.info("settings of a %s were not read: %s", self._kind.owner, error.message)
+    async def _listed(self, client: Client) -> list[str]:
+        names = [self._only] if self._only else await client.get_children(self._kind.folder)
+        return [self._path(name) for name in names]
 
-    async def _read_dirty(self) -> None:
-        async with self._reading:
-            client = self._client
-            while self._dirty and client is not None and client is self._client:
-                names, self._dirty = self._dirty, {}
-                found = await client.read_all([self._path(name) for name in names])
-                for name, outcome in zip(names, found, strict=True):
-                    self._take(name, None if isinstance(outcome, ServerError) else outcome[0])
-
-    def _take(self, name: str, data: bytes | None) -> None:
-        owner = self._kind.owner
+    def _take(self, path: str, data: bytes | None) -> None:
+        owner, name = self._kind.owner, path.removeprefix(f"{self._kind.folder}/")
         try:
             overrides = {} if data is None else self._kind.decode(name, data)
         except MetadataDecodeError as error:

@@ -124,7 +124,7 @@ class LongResponse:
                 self.size_bytes += len(row)
                 yield
                 continue
-            yield from self._write(_row_kind(kind, name), row, rows)
+            yield from self._write(row_kind(kind, name), row, rows)
         self.size_bytes += len(head) + len(tail)
         out += head + _array_length(kind, count)
         out += rows
@@ -204,10 +204,10 @@ def _array_length(kind: Any, count: int) -> bytes:
 
 
 @cache
-def _row_kind(kind: Any, name: str) -> Any:
+def row_kind(kind: Any, name: str) -> Any:
     """Return the type of the rows of an array."""
     (annotation,) = (field.type for field in dataclasses.fields(kind) if field.name == name)
-    (array,) = (each for each in _members(annotation) if get_origin(each) is tuple)
+    (array,) = (each for each in members(annotation) if get_origin(each) is tuple)
     return get_args(array)[0]
 
 
@@ -252,7 +252,7 @@ def _conversion(field: dataclasses.Field[Any]) -> tuple[Callable[[Any], Any] | N
         return _instant, default
     if kind == "error_code":
         return ErrorCode, default
-    inner = [each for each in _members(field.type) if each is not type(None)]
+    inner = [each for each in members(field.type) if each is not type(None)]
     if kind is None and len(inner) == 1:
         if get_origin(inner[0]) is tuple:
             build = _builder(get_args(inner[0])[0])
@@ -263,7 +263,8 @@ def _conversion(field: dataclasses.Field[Any]) -> tuple[Callable[[Any], Any] | N
     return None, default
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def members(annotation: Any) -> tuple[Any, ...]:
+    """Return the types that a field may have."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 

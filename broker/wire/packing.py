@@ -24,7 +24,7 @@ Parts = list[bytes | memoryview]
 #: Records up to this size are copied behind what stands before them: one piece more costs more than that.
 _INLINE_BYTES_MAX: Final = 4096
 _NO_TOPIC_ID: Final = bytes(16)
-#: topic_authorized_operations, which nobody is given
+#: topic_authorized_operations of a reader that does not ask for them
 _NO_OPERATIONS: Final = b"\x80\0\0\0"
 #: How many layouts of partitions are kept: one for each combination of array lengths that occurs.
 _LAYOUTS_MAX: Final = 1000
@@ -338,6 +338,12 @@ def pack_topic_row(
     if flexible:
         row.append(0)
     return bytes(row)
+
+
+def with_operations(api_version: int, row: bytes, operations: int) -> bytes:
+    """Say in a topic's row, from version 8 on, what its reader may do to the topic: a bit field (KIP-430)."""
+    end = len(row) - (api_version >= 9)
+    return row[: end - 4] + operations.to_bytes(4, "big", signed=True) + row[end:]
 
 
 @lru_cache(maxsize=_LAYOUTS_MAX)

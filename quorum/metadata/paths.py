@@ -35,6 +35,10 @@ COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"
 TRANSACTIONS: Final = "/transactions"
+#: Entries of literal names, and of the beginnings of names.
+KAFKA_ACL: Final = "/kafka-acl"
+KAFKA_ACL_EXTENDED: Final = "/kafka-acl-extended"
+KAFKA_ACL_PREFIXED: Final = f"{KAFKA_ACL_EXTENDED}/prefixed"
 #: A child that keeps a node which only its owners may change; the path of no group and no transactional id.
 KEPT: Final = "%kept"
 
@@ -48,7 +52,7 @@ BASE_PATHS: Final = (
 #: What of the root's children is the brokers'; nothing else of a quorum is theirs.
 TREE_ROOTS: Final = (
     *("/brokers", CONTROLLER, CONTROLLER_EPOCH, "/config", "/admin", "/consumers", LATEST_PRODUCER_ID_BLOCK),
-    *(TRANSACTIONS, CLUSTER),
+    *(TRANSACTIONS, KAFKA_ACL, KAFKA_ACL_EXTENDED, CLUSTER),
 )
 
 TOPIC_LENGTH_MAX: Final = 249

@@ -14,7 +14,7 @@ from broker.core.groups.inputs import ConsumerHeartbeat
 from broker.core.groups.model import JOIN_EPOCH, HeartbeatAnswer, HeartbeatRequest
 from broker.groups.errors import GroupRefusedError
 from broker.groups.term import GroupsTerm
-from broker.server.api.groups import term_of
+from broker.server.api.groups import term_of, with_group_operations
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
@@ -81,7 +81,7 @@ async def consumer_group_describe(services: BrokerServices, call: Call) -> Answe
         term = await term_of(services)
     except GroupRefusedError as error:
         return {"groups": [_not_described(name, error.error_code, error.message) for name in names]}
-    return {"groups": (_row(term, name) for name in names)}
+    return {"groups": (with_group_operations(call, name, _row(term, name)) for name in names)}
 
 
 def _row(term: GroupsTerm, group_id: str) -> Values:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from broker.core.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, Owner
@@ -27,6 +27,7 @@ from broker.server.services import BrokerServices
 from broker.wire.codec import milliseconds
 from broker.wire.packing import FetchedPartition, FetchedTopic, pack_fetch_response
 from controller.wire.codes import ErrorCode
+from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 
@@ -83,19 +84,26 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
         named = _due(services, session)
         if call.request.on_next is not None:
             call.request.on_next.append(session.end)
-    positions, outcomes = named.positions, dict[PartitionKey, FetchOutcome]()
+    positions, refused = named.positions, dict[PartitionKey, FetchOutcome]()
+    outcomes = refused
+    if call.access.lists is not None:
+        refused = _refused(call, positions)
+        positions = {key: position for key, position in positions.items() if key not in refused}
     if not may_read:
         outcomes = dict.fromkeys(positions, FetchOutcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     elif positions or session is not None:
         outcomes = await services.replicas.fetching.fetch(
             positions,
             reader,
-            # What is not known is worth an answer.
-            max_wait_ms=0 if named.unknown else milliseconds(request.max_wait),
+            # What is not known or refused is worth an answer.
+            max_wait_ms=0 if named.unknown or refused else milliseconds(request.max_wait),
             min_bytes=request.min_bytes,
             max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.request.answer_bytes_max),
             session=session,
         )
+    if call.access.lists is not None:
+        # Those of a session that changed meanwhile were read, too.
+        outcomes |= refused | _refused(call, outcomes)
     if len(positions) > LONG_PARTITIONS_MIN:
         # Reading held the loop for long enough; others are next.
         await asyncio.sleep(0)
@@ -104,6 +112,13 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
     ids = {key: each.topic_id for key in outcomes if (each := session.partitions.get(key)) is not None}
     answered = session.answer(outcomes, is_full=is_full)
     return _pack(services, version, named, answered, session_id=session.session_id, ids=ids)
+
+
+def _refused(call: Call, keys: Iterable[PartitionKey]) -> dict[PartitionKey, FetchOutcome]:
+    """Return the outcomes of what a consumer may not read."""
+    refusal = FetchOutcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    access = call.access
+    return {key: refusal for key in keys if not access.allows(Operation.READ, ResourceType.TOPIC, key.topic)}
 
 
 def _named(services: BrokerServices, request: Any, version: int) -> _Named:

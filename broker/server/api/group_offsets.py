@@ -25,6 +25,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.wire.codes import ErrorCode
+from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
@@ -39,6 +40,7 @@ _NO_OFFSET: Final = OffsetRecord(-1, -1, "", 0)
 _NOBODY: Final = ("", None, NO_GENERATION_ID)
 #: No TxnOffsetCommit knows PRODUCER_FENCED.
 _NEVER: Final = 2**15
+_NO_RIGHT: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 #: The first OffsetFetch that names several groups.
 _MANY_GROUPS_VERSION: Final = 8
 #: The first OffsetFetch with an error of the whole.
@@ -183,15 +185,23 @@ async def _fetched(
             asked = (
                 topic_id(services.view, key.topic) if call.request.api_version >= _IDS_VERSION else key.topic
             )
-            if asked is not None:
+            if asked is not None and _may_describe(call, key.topic):
                 wanted.setdefault(asked, {})[key.partition] = None
 
     names = {asked: _name(services, asked) for asked in wanted}
+    codes = {
+        asked: ErrorCode.NONE if name is None or _may_describe(call, name) else _NO_RIGHT
+        for asked, name in names.items()
+    }
     rows = (
-        _fetched_topic(asked, names[asked], partitions, held, unstable=unstable)
+        _fetched_topic(asked, names[asked], partitions, held, codes[asked], unstable)
         for asked, partitions in wanted.items()
     )
     return rows, ErrorCode.NONE
+
+
+def _may_describe(call: Call, topic: str) -> bool:
+    return call.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _fetched_topic(
@@ -207,8 +217,8 @@ def _fetched_topic(
 
     def row(partition: int) -> Values:
         key = PartitionKey(name or "", partition)
-        is_stable = key not in unstable
-        found = held.get(key, _NO_OFFSET) if is_stable else _NO_OFFSET
+        is_stable = key not in unstable or code is _NO_RIGHT
+        found = held.get(key, _NO_OFFSET) if is_stable and code is not _NO_RIGHT else _NO_OFFSET
         return {
             "partition_index": partition,
             "committed_offset": found.offset,

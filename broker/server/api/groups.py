@@ -26,6 +26,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
 from controller.wire.codes import ErrorCode
+from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.numbers import GenerationId
 
 #: The first JoinGroup whose sender comes again with the id that it got, and can be spared an assignment.
@@ -156,7 +157,17 @@ async def describe_groups(services: BrokerServices, call: Call) -> Answer:
         term = await term_of(services)
     except GroupRefusedError as error:
         return {"groups": [_refused(name, error) for name in names]}
-    return {"groups": (_classic_row(term, name, call.request.api_version) for name in names)}
+    version = call.request.api_version
+    return {
+        "groups": (with_group_operations(call, name, _classic_row(term, name, version)) for name in names)
+    }
+
+
+def with_group_operations(call: Call, group_id: str, row: Values) -> Values:
+    """Say in a group's row what its reader may do to the group, if the request wants that (KIP-430)."""
+    if not getattr(call.body, "include_authorized_operations", False):
+        return row
+    return {**row, "authorized_operations": call.access.operations(ResourceType.GROUP, group_id)}
 
 
 def _refused(group_id: str, error: GroupRefusedError) -> Values:
@@ -226,7 +237,11 @@ async def list_groups(services: BrokerServices, call: Call) -> Answer:
     states = {each.lower() for each in getattr(call.body, "states_filter", ())}
     types = {each.lower() for each in getattr(call.body, "types_filter", ())}
     rows = []
+    access = call.access
+    describes_all = access.allows(Operation.DESCRIBE, ResourceType.CLUSTER)
     for slot in slots:
+        if not describes_all and not access.allows(Operation.DESCRIBE, ResourceType.GROUP, slot.group_id):
+            continue
         state = slot.machine.state.value
         group_type = "classic" if isinstance(slot.machine, ClassicGroup) else "consumer"
         if (not states or state.lower() in states) and (not types or group_type in types):

@@ -15,6 +15,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
 from controller.wire.codes import ErrorCode
+from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.paths import PartitionKey
 
 
@@ -91,12 +92,13 @@ def log_dir(services: BrokerServices) -> str:
 def alter_replica_log_dirs(services: BrokerServices, call: Call) -> Answer:
     """Refuse every other directory; where a log is already, it stays."""
     found: dict[str, dict[int, ErrorCode]] = {}
+    refusal = call.access.refusal(Operation.ALTER, ResourceType.CLUSTER)
     for each in call.body.dirs:
         is_ours = each.path == log_dir(services)
         for topic in each.topics:
             rows = found.setdefault(topic.name, {})
             for number in topic.partitions:
-                error_code = (
+                error_code = refusal or (
                     _why_not_here(services, PartitionKey(topic.name, number))
                     if is_ours
                     else ErrorCode.LOG_DIR_NOT_FOUND

@@ -18,8 +18,9 @@ from broker.server.auto_topics import create_missing_topics
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
-from broker.wire.packing import PartitionRow, pack_topic_row
+from broker.wire.packing import PartitionRow, pack_topic_row, with_operations
 from controller.wire.codes import ErrorCode
+from quorum.metadata.acl_records import Operation, ResourceType
 
 #: Name and id of a topic that is asked for, as far as they are known.
 _Wanted = tuple[str | None, uuid.UUID | None]
@@ -43,11 +44,29 @@ async def metadata(services: BrokerServices, call: Call) -> Answer:
             for name, _ in wanted or ()
             if name is not None
             and name not in services.view.topics
+            and _may_describe(call, name)
             and why_no_topic(services.view, name)[0] is not ErrorCode.INVALID_TOPIC_EXCEPTION
         ]
         if allowed and missing:
-            return _answer(services, call, wanted, await create_missing_topics(services, missing))
+            refused = {
+                name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in missing if not _may_create(call, name)
+            }
+            created = [name for name in missing if name not in refused]
+            if created:
+                refused |= await create_missing_topics(services, created)
+            return _answer(services, call, wanted, refused)
     return _answer(services, call, wanted, {})
+
+
+def _may_describe(call: Call, name: str) -> bool:
+    return call.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _may_create(call: Call, name: str) -> bool:
+    access = call.access
+    return access.allows(Operation.CREATE, ResourceType.CLUSTER) or access.allows(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
 
 
 def _wanted(view: ClusterView, call: Call) -> list[_Wanted] | None:
@@ -71,27 +90,42 @@ def _answer(
     view, version = services.view, call.request.api_version
     # The rows are made while they are written, but with the brokers of now: a leader must be among them.
     brokers, rows = view.brokers, view.rows
+    gives_operations = version >= 8 and call.body.include_topic_authorized_operations
+    # Before version 12 a name cannot be null.
+    unnamed = None if version >= 12 else ""
+
+    def row(name: str | None, found: uuid.UUID | None) -> Values | bytes:
+        if name is None:
+            return no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not _may_describe(call, name):
+            # An id is no secret.
+            return no_topic(name if found is None else unnamed, found, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if name not in view.topics:
+            return no_topic(name, None, refused[name] if name in refused else why_no_topic(view, name)[0])
+        topic = _topic(view, brokers, rows, name, version)
+        if not gives_operations:
+            return topic
+        return with_operations(version, topic, call.access.operations(ResourceType.TOPIC, name))
+
     topics: Iterator[Values | bytes]
     if wanted is None:
-        names = list(view.topics)
-        topics = (_topic(view, brokers, rows, name, version) for name in names if name in view.topics)
+        names = [name for name in view.topics if _may_describe(call, name)]
+        topics = (row(name, None) for name in names if name in view.topics)
     else:
-        # Before version 12 a name cannot be null.
-        unnamed = None if version >= 12 else ""
-        topics = (
-            no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
-            if name is None
-            else _topic(view, brokers, rows, name, version)
-            if name in view.topics
-            else no_topic(name, None, refused[name] if name in refused else why_no_topic(view, name)[0])
-            for name, found in wanted
-        )
+        topics = (row(name, found) for name, found in wanted)
     return {
+        **_operations(call),
         "brokers": [each._asdict() for each in client_endpoints(view, brokers)],
         "cluster_id": services.cluster_id,
         "controller_id": view.controller_id if view.controller_id in brokers else -1,
         "topics": topics,
     }
+
+
+def _operations(call: Call) -> Values:
+    if not getattr(call.body, "include_cluster_authorized_operations", False):
+        return {}
+    return {"cluster_authorized_operations": call.access.operations(ResourceType.CLUSTER)}
 
 
 def no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCode) -> Values:
@@ -145,6 +179,7 @@ def describe_cluster(services: BrokerServices, call: Call) -> Answer:
             "brokers": (),
         }
     return {
+        **_operations(call),
         "error_code": ErrorCode.NONE,
         "cluster_id": services.cluster_id,
         "controller_id": view.controller_id if view.controller_id in view.brokers else -1,

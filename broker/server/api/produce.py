@@ -17,6 +17,7 @@ from broker.server.services import BrokerServices
 from broker.wire.codec import milliseconds
 from broker.wire.packing import ProducedPartition, pack_produce_response
 from controller.wire.codes import ErrorCode, code_name
+from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.paths import PartitionKey
 
 TWO_BATCHES: Final = "the request names the partition twice: send one batch for each partition"
@@ -27,13 +28,15 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
     request = call.body
     batches: dict[PartitionKey, memoryview] = {}
     outcomes: dict[PartitionKey, ProduceOutcome] = {}
-    refused = _refusal(request.acks)
+    refused = _refusal(call)
     all_records = iter(call.records)
     for topic in request.topic_data:
         for each in topic.partition_data:
             key, records = PartitionKey(topic.name, each.index), next(all_records)
             if refused is not None:
                 outcomes[key] = refused
+            elif not call.access.allows(Operation.WRITE, ResourceType.TOPIC, topic.name):
+                outcomes[key] = ProduceOutcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif records is None:
                 outcomes[key] = ProduceOutcome(ErrorCode.INVALID_RECORD, message="no records")
             elif key in batches:
@@ -59,7 +62,12 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
     return _packed(services, call, outcomes)
 
 
-def _refusal(acks: int) -> ProduceOutcome | None:
+def _refusal(call: Call) -> ProduceOutcome | None:
+    acks, transactional_id = call.body.acks, call.body.transactional_id
+    if transactional_id is not None and not call.access.allows(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return ProduceOutcome(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if acks not in (-1, 0, 1):
         problem = f"acks = {acks}: -1 (all), 0 or 1 are possible"
         return ProduceOutcome(ErrorCode.INVALID_REQUIRED_ACKS, message=problem)

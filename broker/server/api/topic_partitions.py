@@ -16,6 +16,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.wire.codes import ErrorCode
+from quorum.metadata.acl_records import Operation, ResourceType
 
 #: Kafka's max.request.partition.size.limit.
 PAGE_PARTITIONS_MAX: Final = 2000
@@ -25,7 +26,12 @@ def describe_topic_partitions(services: BrokerServices, call: Call) -> Answer:
     """Answer with one page."""
     request, topics = call.body, services.view.topics
     cursor = request.cursor
-    names = {each.name for each in request.topics} or topics.keys()
+    allowed = {
+        name
+        for name in {each.name for each in request.topics} or topics
+        if call.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    }
+    names = {each.name for each in request.topics} or allowed
     first_name, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     if first_partition < 0 or (cursor is not None and request.topics and first_name not in names):
         refused = ErrorCode.INVALID_REQUEST
@@ -36,13 +42,17 @@ def describe_topic_partitions(services: BrokerServices, call: Call) -> Answer:
         if not left:
             return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = topics.get(name)
+        if name not in allowed:
+            rows.append(no_topic(name, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         if topic is None:
             rows.append(no_topic(name, None, why_no_topic(services.view, name)[0]))
             continue
         numbers = sorted(topic.partitions)
         if name == first_name:
             numbers = [each for each in numbers if each >= first_partition]
-        rows.append(_topic(services, name, topic, numbers[:left]))
+        row = _topic(services, name, topic, numbers[:left])
+        rows.append({**row, "topic_authorized_operations": call.access.operations(ResourceType.TOPIC, name)})
         if len(numbers) > left:
             return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": numbers[left]}}
         left -= len(numbers)

@@ -21,6 +21,7 @@ from controller.core.outcomes import TopicOutcome
 from controller.core.requests import NewPartitions, NewTopic
 from controller.core.topics import TOPIC_PARTITIONS_MAX
 from controller.wire.codes import ErrorCode
+from quorum.metadata.acl_records import Operation, ResourceType
 
 
 class _Result(NamedTuple):
@@ -64,7 +65,7 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
         outcomes = await controller.create_topics(
             wanted, timeout_ms=milliseconds(request.timeout), validate_only=request.validate_only
         )
-    created = (_created_row(services, name, outcome) for name, outcome in outcomes.items())
+    created = (_created_row(services, call, name, outcome) for name, outcome in outcomes.items())
     return {"topics": (row for rows in (refused.values(), created) for row in rows)}
 
 
@@ -97,9 +98,12 @@ def _too_many(count: int) -> TopicOutcome:
     return TopicOutcome(ErrorCode.POLICY_VIOLATION, problem)
 
 
-def _created_row(services: BrokerServices, name: str, outcome: TopicOutcome) -> Values:
+def _created_row(services: BrokerServices, call: Call, name: str, outcome: TopicOutcome) -> Values:
     if outcome.error_code != ErrorCode.NONE:
         return _Result(name, outcome.error_code, outcome.message)._asdict()
+    if not call.access.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        row = _Result(name, outcome.error_code, outcome.message, outcome.topic_id)._asdict()
+        return {**row, "configs": None, "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     return _Result(
         name,
         outcome.error_code,

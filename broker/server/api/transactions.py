@@ -27,6 +27,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.wire.codes import ErrorCode
+from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.transaction_records import TransactionState, partitions_by_topic
 
@@ -140,7 +141,7 @@ async def describe_transactions(services: BrokerServices, call: Call) -> Answer:
         machine = (await term_of(services)).transactions.machine
     except GroupRefusedError as error:
         return {"transaction_states": [_described(name, None, error.error_code) for name in names]}
-    return {"transaction_states": [_described(name, machine.find(name)) for name in names]}
+    return {"transaction_states": [_allowed(call, _described(name, machine.find(name))) for name in names]}
 
 
 def _described(
@@ -171,6 +172,16 @@ def _described(
     }
 
 
+def _allowed(call: Call, described: Values) -> Values:
+    """Leave out topics that the principal may not describe."""
+    topics = [
+        each
+        for each in described["topics"]
+        if call.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, each["topic"])
+    ]
+    return {**described, "topics": topics}
+
+
 async def list_transactions(services: BrokerServices, call: Call) -> Answer:
     """List transactional ids, all or those in some states, of some producers, or open for long.
 
@@ -196,6 +207,11 @@ async def list_transactions(services: BrokerServices, call: Call) -> Answer:
         is_short = longer_ms >= 0 and (
             record.start_timestamp_ms < 0 or now_ms - record.start_timestamp_ms <= longer_ms
         )
+        may_describe = call.access.allows(
+            Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id
+        )
+        if not may_describe:
+            continue
         if (states and record.state not in states) or (ids and record.producer_id not in ids) or is_short:
             continue
         rows.append(

@@ -83,6 +83,8 @@ TOPICS = st.builds(
     st.sampled_from([0, 0, 1]),
 )
 UPDATES = st.builds(update, PEERS, st.lists(TOPICS, max_size=2).map(tuple))
+#: As Kafka answers them without access lists.
+ALL_OF_A_TOPIC, ALL_OF_THE_CLUSTER = 3576, 8096
 #: None: all topics
 ASKED = st.none() | st.lists(st.sampled_from([*NAMES, *IDS]), max_size=4)
 
@@ -112,13 +114,14 @@ def ask(view: ClusterView, version: int, asked: Asked, flag: bool = False) -> Lo
     return found
 
 
-def written_anew(view: ClusterView, version: int, asked: Asked) -> bytes:
+def written_anew(view: ClusterView, version: int, asked: Asked, flag: bool = False) -> bytes:
     """Return the answer that the view's content makes, whole."""
 
     def found(name: str) -> dict[str, Any]:
         topic = view.topics[name]
         rows = [partition_row(view.brokers, *each)._asdict() for each in sorted(topic.partitions.items())]
-        return {"error_code": 0, "name": name, "topic_id": topic.topic_id, "partitions": rows}
+        may = {"topic_authorized_operations": ALL_OF_A_TOPIC} if flag else {}
+        return {"error_code": 0, "name": name, "topic_id": topic.topic_id, "partitions": rows, **may}
 
     def rows() -> Iterator[dict[str, Any]]:
         names = [each for each in asked or () if version >= 10 or isinstance(each, str)]
@@ -149,6 +152,8 @@ def written_anew(view: ClusterView, version: int, asked: Asked) -> bytes:
     ]
     controller = 1 if 1 in view.brokers else -1
     values = {"brokers": brokers, "cluster_id": CLUSTER_ID, "controller_id": controller}
+    if flag:
+        values["cluster_authorized_operations"] = ALL_OF_THE_CLUSTER
     return encode_response(ApiKey.METADATA, version, {**values, "topics": list(rows())})
 
 
@@ -159,7 +164,7 @@ def test_kept_rows_give_the_bytes_of_the_view(version: int, steps: list[Any]) ->
     view = ClusterView()
     for change, asked, flag in steps:
         for some in (asked, None):
-            assert whole(ask(view, version, some, flag)) == written_anew(view, version, some)
+            assert whole(ask(view, version, some, flag)) == written_anew(view, version, some, flag)
         view.apply(change)
         assert view.rows.keys() <= view.topics.keys()
 

@@ -1,0 +1,1 @@
+"""Who may do what: decisions about principals, resources and operations."""
