@@ -11,14 +11,18 @@ from broker.server.requests import Answer, Call, Handler, Request, Response, Ser
 from broker.server.services import BrokerServices
 from broker.server.table import FOR_BROKERS, FOR_CLIENTS
 from broker.wire.codec import REQUEST_ITEMS_MAX, LongResponse, decode_request, encode_response, is_long
+from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.decoding import ANY_NUMBER
 
 
 class ApiHandlers:
     """The requests of one listener, carried out by one broker."""
 
-    def __init__(self, services: BrokerServices, *, for_brokers: bool) -> None:
-        """Serve the broker listener (`for_brokers`) or the client listener."""
+    def __init__(
+        self, services: BrokerServices, *, for_brokers: bool, listener: str = CLIENT_LISTENER
+    ) -> None:
+        """Serve the broker listener (`for_brokers`) or a listener of clients, by its name."""
+        self._listener = listener
         self._services = services
         self._for_brokers = for_brokers
         #: A broker fetches every partition that it follows by one request.
@@ -31,7 +35,7 @@ class ApiHandlers:
         body = decode_request(
             request.api_key, request.api_version, request.body, items_max=self._items_max, records=records
         )
-        call = Call(request, body, self._for_brokers, records)
+        call = Call(request, body, self._for_brokers, records, self._listener)
         row = self.served[request.api_key].row
         handler = row.handler
         assert handler is not None, "the connection answers what is about it"

@@ -48,6 +48,8 @@ class Call(NamedTuple):
     from_broker: bool
     #: The record batches of the body, in their order, as views of the request's frame.
     records: Sequence[memoryview | None]
+    #: The listener of clients on which it came, or would have: clients are sent to brokers' endpoints of it.
+    listener: str
 
 
 #: What a handler returns: values to encode (an array may be a generator of its rows), parts that are packed

@@ -71,6 +71,10 @@ def _answer(
     view, version = services.view, call.request.api_version
     # The rows are made while they are written, but with the brokers of now: a leader must be among them.
     brokers, rows = view.brokers, view.rows
+    if any(call.listener not in each.listeners for each in brokers.values()):
+        # Clients of this listener are not sent where it is not; the kept rows are of those that reach all.
+        brokers = {key: each for key, each in brokers.items() if call.listener in each.listeners}
+        rows = {}
     topics: Iterator[Values | bytes]
     if wanted is None:
         names = list(view.topics)
@@ -87,7 +91,7 @@ def _answer(
             for name, found in wanted
         )
     return {
-        "brokers": [each._asdict() for each in client_endpoints(view, brokers)],
+        "brokers": [each._asdict() for each in client_endpoints(view, brokers, call.listener)],
         "cluster_id": services.cluster_id,
         "controller_id": view.controller_id if view.controller_id in brokers else -1,
         "topics": topics,
@@ -150,6 +154,6 @@ def describe_cluster(services: BrokerServices, call: Call) -> Answer:
         "controller_id": view.controller_id if view.controller_id in view.brokers else -1,
         "brokers": [
             {"broker_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
-            for each in client_endpoints(view, view.brokers)
+            for each in client_endpoints(view, view.brokers, call.listener)
         ],
     }

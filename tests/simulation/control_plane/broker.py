@@ -132,9 +132,9 @@ class SimBroker:
 
     async def _serve_session(self, client: SimClient) -> None:
         record = broker_record(
-            client=Address(f"broker-{self.broker_id}", 9092),
+            clients={"CLIENT": Address(f"broker-{self.broker_id}", 9092)},
             broker=Address(f"broker-{self.broker_id}", 9192),
-            admin=Address(f"broker-{self.broker_id}", 9292),
+            admin=f"http://broker-{self.broker_id}:9292",
             rack="",
             incarnation=self.disk.incarnation,
             timestamp_ms=0,
