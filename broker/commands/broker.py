@@ -84,7 +84,7 @@ async def _serve(config: BrokerConfig, parent_fd: int | None) -> None:
 
     broker = Broker(config)
     asyncio.get_running_loop().set_exception_handler(functools.partial(_escaped, broker))
-    with stop_requests(parent_fd) as stop_request:
+    with stop_requests(parent_fd, broker.reload) as stop_request:
         starting = asyncio.ensure_future(broker.start())
         first: set[asyncio.Future[Any]] = {stop_request, starting}
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)

@@ -13,14 +13,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
-from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
+from broker.config.listeners import (
+    BROKER_TLS,
+    AdvertisedSection,
+    BrokerListenSection,
+    check_advertised,
+    check_listen,
+    optional_address,
+)
+from controller.core.brokers import CLIENT_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
 from quorum.config.node import HOST_NAME, read_peer_secrets
 from quorum.config.settings import (
-    ADDRESS,
     BOOLEAN,
     BROKER_PREFIX,
     OPTIONAL_PATH,
@@ -40,6 +47,13 @@ from quorum.config.settings import (
     setting,
     text,
     texts,
+)
+from quorum.config.tls import (
+    BrokerTlsSection,
+    TlsSection,
+    check_tls,
+    read_tls,
+    tls_sections,
 )
 from quorum.errors import ConfigError, ConfigProblem, shown
 from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Value, text_of
@@ -93,30 +107,12 @@ class BrokerSection:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerListenSection:
-    """The three addresses that this broker listens on."""
-
-    #: Kafka clients
-    client: Address = setting(ADDRESS, Address("127.0.0.1", 9092))
-    #: control requests of the controller, and the fetches of followers
-    broker: Address = setting(ADDRESS, Address("127.0.0.1", 9192))
-    #: HTTP
-    admin: Address = setting(ADDRESS, Address("127.0.0.1", 9292))
-
-
-@dataclass(frozen=True, slots=True)
-class AdvertisedSection:
-    """What others dial; an empty text: as listened."""
-
-    client: str = setting(text(r"|\S+:\d{1,5}", 'host:port, or ""'), "")
-    broker: str = setting(text(r"|\S+:\d{1,5}", 'host:port, or ""'), "")
-
-
-@dataclass(frozen=True, slots=True)
 class QuorumSection:
     """The metadata quorum."""
 
     hosts: tuple[Address, ...] = setting(_HOSTS, (Address("127.0.0.1", 2181),))
+    #: dial them by TLS, [tls.quorum]
+    ssl: bool = setting(BOOLEAN, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +218,10 @@ class BrokerSecuritySection:
     #: tokens of the admin port, for all and for reading; both or none
     admin_operate_token_file: Path | None = setting(OPTIONAL_PATH, None)
     admin_read_token_file: Path | None = setting(OPTIONAL_PATH, None)
-    #: a proxy before the admin port encrypts; without it the port listens on loopback alone
+    #: a proxy before the admin port encrypts; off loopback it is this or admin_ssl
     admin_behind_proxy: bool = setting(BOOLEAN, False)
+    #: the admin port speaks TLS, [tls.admin]
+    admin_ssl: bool = setting(BOOLEAN, False)
 
 
 def _topic_setting(name: str) -> Any:
@@ -260,8 +258,6 @@ class TopicsSection:
     message_timestamp_after_max_ms: int = _topic_setting("message.timestamp.after.max.ms")
 
 
-#: {listener: its security protocol}
-LISTENER_PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SASL_PLAINTEXT"}
 #: None: the keys are broker ids, the values addresses
 SECTIONS: dict[str, type | None] = {
     "broker": BrokerSection,
@@ -275,6 +271,7 @@ SECTIONS: dict[str, type | None] = {
     "limits": BrokerLimitsSection,
     "cleaner": CleanerSection,
     "security": BrokerSecuritySection,
+    **tls_sections(BrokerTlsSection, BROKER_TLS),
 }
 
 
@@ -285,6 +282,7 @@ class BrokerConfig:
     Attributes:
         dial: {broker id: address of its broker listener}, over what the broker advertises; for proxies.
         topics: the default of every topic setting.
+        tls: {NAME: its settings}; "tls": what the others have unless they say another thing.
     """
 
     broker: BrokerSection
@@ -298,26 +296,44 @@ class BrokerConfig:
     limits: BrokerLimitsSection
     cleaner: CleanerSection
     security: BrokerSecuritySection
+    tls: Mapping[str, TlsSection]
 
     def masked(self) -> str:
         """Return the configuration as one line of JSON for the log."""
         sections: dict[str, object] = {
             name: masked_section(getattr(self, name))
             for name, kind in SECTIONS.items()
-            if kind not in (None, TopicsSection)
+            if kind not in (None, TopicsSection, BrokerTlsSection)
         }
         sections["topics"] = asdict(self.topics)
         sections["dial"] = {str(broker_id): str(address) for broker_id, address in self.dial.items()}
-        sections["quorum"] = {"hosts": [str(host) for host in self.quorum.hosts]}
+        sections["tls"] = {name: masked_section(self.tls[name]) for name in self.tls_used()}
         return json.dumps(sections)
 
-    def advertised_client(self) -> Address:
-        """Return what Kafka clients dial."""
-        return _address(self.advertised.client) or self.listen.client
+    def tls_used(self) -> dict[str, str]:
+        """Return {NAME of [tls.NAME] that is in use: the setting that makes it so}."""
+        return _tls_used(self.listen, self.security, self.quorum)
+
+    def advertised_clients(self) -> dict[str, Address]:
+        """Return {listener: what Kafka clients dial}, the plain one first."""
+        plain = optional_address(self.advertised.client) or self.listen.client
+        found = {} if plain is None else {CLIENT_LISTENER: plain}
+        return {**found, **dict(self.listen.listeners), **dict(self.advertised.listeners)}
 
     def advertised_broker(self) -> Address:
         """Return what the controller and followers dial."""
-        return _address(self.advertised.broker) or self.listen.broker
+        return optional_address(self.advertised.broker) or self.listen.broker
+
+
+def _tls_used(
+    listen: BrokerListenSection, security: BrokerSecuritySection, quorum: QuorumSection
+) -> dict[str, str]:
+    used = {
+        "ssl": ("SSL" in dict(listen.listeners), "listen.listeners"),
+        "admin": (security.admin_ssl, "security.admin_ssl"),
+        "quorum": (quorum.ssl, "quorum.ssl"),
+    }
+    return {name: setting_name for name, (is_used, setting_name) in used.items() if is_used}
 
 
 def load_broker_config(
@@ -368,10 +384,11 @@ def _build(
     limits = read_section(BrokerLimitsSection, "limits", raw, folder, problems)
     cleaner = read_section(CleanerSection, "cleaner", raw, folder, problems)
     security = read_section(BrokerSecuritySection, "security", raw, folder, problems)
+    tls = read_tls(BrokerTlsSection, BROKER_TLS, raw, folder, problems)
     if listen:
-        _check_listen(listen, problems)
+        check_listen(listen, problems)
     if advertised:
-        _check_advertised(advertised, problems)
+        check_advertised(advertised, listen, problems)
     if security:
         try:
             read_peer_secrets(security.peer_secret_file)
@@ -379,7 +396,10 @@ def _build(
             problems.extend(error.problems)
         tokens = security.admin_operate_token_file, security.admin_read_token_file
         admin = listen.admin if listen else None
-        check_admin_port(admin, tokens, problems, behind_proxy=security.admin_behind_proxy)
+        is_encrypted = security.admin_ssl or security.admin_behind_proxy
+        check_admin_port(admin, tokens, problems, is_encrypted=is_encrypted)
+        if listen and quorum:
+            check_tls(tls, BROKER_TLS, _tls_used(listen, security, quorum), problems)
     if groups:
         _check_groups(groups, problems)
     if topics and limits and topics.segment_bytes < limits.segment_bytes_min:
@@ -404,28 +424,8 @@ def _build(
         limits,
         cleaner,
         security,
+        MappingProxyType(tls),
     )
-
-
-def _address(value: str) -> Address | None:
-    return parse_member_address(value) if value else None
-
-
-def _check_advertised(advertised: AdvertisedSection, problems: list[ConfigProblem]) -> None:
-    for key, value in (("client", advertised.client), ("broker", advertised.broker)):
-        try:
-            _address(value)
-        except ValueError as error:
-            problems.append(ConfigProblem(f"advertised.{key}", value, str(error), "give host:port"))
-
-
-def _check_listen(listen: BrokerListenSection, problems: list[ConfigProblem]) -> None:
-    seen: dict[int, str] = {}
-    for key, address in (("client", listen.client), ("broker", listen.broker), ("admin", listen.admin)):
-        if address.port in seen:
-            problem = f"has the port of listen.{seen[address.port]}"
-            problems.append(ConfigProblem(f"listen.{key}", str(address), problem, "give each its own port"))
-        seen.setdefault(address.port, key)
 
 
 def _check_groups(groups: GroupsSection, problems: list[ConfigProblem]) -> None:

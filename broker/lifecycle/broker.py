@@ -33,6 +33,7 @@ from broker.server.services import BrokerServices
 from controller.election.published import Published, read_published
 from controller.election.store import ensure_base_paths, ensure_cluster_id
 from quorum.client import ConnectionLossError
+from quorum.config.certificates import Certificates
 from quorum.config.node import read_peer_secrets
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
@@ -65,7 +66,8 @@ class Broker:
         self._sockets = sockets
         self._secrets = read_peer_secrets(config.security.peer_secret_file)
         self._loop_watch = LoopWatch()
-        self._listeners = Listeners(config, self._secrets, self.state.view)
+        self._certificates = Certificates(config.tls, config.tls_used())
+        self._listeners = Listeners(config, self._secrets, self.state.view, self._certificates)
         self._is_protected = False
         self._stopped = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
@@ -80,6 +82,7 @@ class Broker:
         Waits for the quorum as long as it takes.
         """
         self._tasks.spawn(self._loop_watch.run())
+        self._tasks.spawn(self._certificates.run())
         try:
             view = BrokerView(self.state, self._listeners, self._loop_watch)
             await self._listeners.start_admin(view, self._sockets)
@@ -143,6 +146,10 @@ class Broker:
             async with asyncio.timeout(patience_s):
                 await Departure(parts, lambda: self.state.session).run()
 
+    def reload(self) -> None:
+        """Read the files of certificates again; they count from the next connection on."""
+        self._certificates.reload()
+
     def fail(self, error: BaseException) -> None:
         """Stop because of an error that nothing can mend: a log that cannot be written, a bug."""
         if self.state.failure is None and not self.state.is_stopping:
@@ -170,9 +177,11 @@ class Broker:
 
     async def _connect(self) -> BrokerSession:
         """Return a session with the quorum, however long that is away."""
-        hosts = ",".join(map(str, self.state.config.quorum.hosts))
+        quorum = self.state.config.quorum
+        hosts = ",".join(map(str, quorum.hosts))
+        tls = self._certificates.dialling("quorum") if quorum.ssl else None
         while True:
-            session = self.state.session = BrokerSession(self.state.config, hosts, self.fail)
+            session = self.state.session = BrokerSession(self.state.config, hosts, self.fail, tls)
             try:
                 await session.client.start(CONNECT_PATIENCE_MS)
             except QuorateError as error:

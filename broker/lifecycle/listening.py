@@ -1,4 +1,4 @@
-"""The three ports of a broker: Kafka clients, brokers, HTTP.
+"""The ports of a broker: Kafka clients, plain and by other protocols, brokers, HTTP.
 
 Decides when each begins to serve. All are bound at once, so that their ports are known. HTTP is served at
 once, brokers once there is something to answer with, clients from the first UpdateMetadata on.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -19,21 +20,37 @@ from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
 from broker.server.services import BrokerServices
 from broker.server.shedding import ListenerLimits
+from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.scram import ScramServer
 from quorum.admin.app import base_app
 from quorum.admin.server import AdminServer
 from quorum.admin.view import StatusView
-from quorum.config.address import Address
+from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import read_admin_tokens
+from quorum.config.certificates import Certificates
 from quorum.platform.listening import bind
+from quorum.platform.tls import TlsPort
 
 
 class BrokerSockets(NamedTuple):
-    """Sockets that were bound before the broker starts; they pass to the broker."""
+    """Sockets that were bound before the broker starts; they pass to the broker, which binds the others."""
 
     client: socket.socket
     broker: socket.socket
     admin: socket.socket
+
+
+class Advertised(NamedTuple):
+    """What others dial.
+
+    Attributes:
+        clients: {listener: address}, the plain one first. broker: for the controller and followers.
+        admin: URL of the HTTP port.
+    """
+
+    clients: Mapping[str, Address]
+    broker: Address
+    admin: str
 
 
 class AnnouncedView(ClusterView):
@@ -53,62 +70,71 @@ class AnnouncedView(ClusterView):
 class Listeners:
     """The ports of one broker."""
 
-    def __init__(self, config: BrokerConfig, secrets: list[str], view: AnnouncedView) -> None:
+    def __init__(
+        self, config: BrokerConfig, secrets: list[str], view: AnnouncedView, certificates: Certificates
+    ) -> None:
         """Bind nothing yet.
 
         Args:
             config: addresses, limits and who may ask.
             secrets: peer secrets; any of them lets a peer in.
             view: wakes the client listener.
+            certificates: of the listeners that speak TLS.
         """
+        self._certificates = certificates
         self._config = config
         self._limits = ListenerLimits(**asdict(config.limits))
         self._secrets = secrets
         self._view = view
         self._sockets = contextlib.ExitStack()
-        self._bound: BrokerSockets | None = None
+        #: {listener: its socket}, of clients; the plain one first
+        self._clients: dict[str, socket.socket] = {}
+        self._broker: socket.socket | None = None
+        self._admin_url = ""
         self._listeners: list[Listener] = []
         self._admin: AdminServer | None = None
         self._client_start: asyncio.Task[None] | None = None
 
     async def start_admin(self, view: StatusView, sockets: BrokerSockets | None = None) -> None:
-        """Bind all three ports and serve HTTP.
+        """Bind all ports and serve HTTP.
 
         Args:
             view: what the HTTP port shows.
             sockets: bound sockets, in place of the configured addresses.
         """
         listen, security = self._config.listen, self._config.security
-        bound = BrokerSockets(
-            self._own(bind("listen.client", sockets.client if sockets else listen.client)),
-            self._own(bind("listen.broker", sockets.broker if sockets else listen.broker)),
-            self._own(bind("listen.admin", sockets.admin if sockets else listen.admin)),
-        )
-        self._bound = bound
+        if listen.client is not None:
+            plain = bind("listen.client", sockets.client if sockets else listen.client)
+            self._clients[CLIENT_LISTENER] = self._own(plain)
+        for name, address in listen.listeners:
+            self._clients[name] = self._own(bind("listen.listeners", address))
+        self._broker = self._own(bind("listen.broker", sockets.broker if sockets else listen.broker))
+        admin = self._own(bind("listen.admin", sockets.admin if sockets else listen.admin))
+        scheme = "https" if security.admin_ssl else "http"
+        self._admin_url = f"{scheme}://{_address_of(admin)}"
         tokens = read_admin_tokens(security.admin_operate_token_file, security.admin_read_token_file)
         app = base_app(view, hosts=security.admin_hosts, tokens=tokens)
-        self._admin = AdminServer(app, bound.admin)
+        self._admin = AdminServer(app, admin, self._tls("admin"))
         await self._admin.start()
 
     def start(self, services: BrokerServices) -> None:
         """Serve brokers, and clients later, with these services; after `start_admin`."""
-        bound = self._bound
-        assert bound is not None
+        assert self._broker is not None
         sasl = ScramServer(self._secrets, services.cluster_id)
         api = ApiHandlers(services, for_brokers=True)
-        self._listeners.append(Listener(bound.broker, name="broker", api=api, sasl=sasl, limits=self._limits))
-        self._client_start = asyncio.ensure_future(self._accept_clients(bound.client, services))
+        self._listeners.append(Listener(self._broker, name="broker", api=api, sasl=sasl, limits=self._limits))
+        self._client_start = asyncio.ensure_future(self._accept_clients(services))
 
-    def advertised(self) -> tuple[Address, Address, Address]:
+    def advertised(self) -> Advertised:
         """Return what clients, brokers and people dial; only after `start_admin`."""
-        assert self._bound is not None
-        config = self._config
-        client, broker, admin = (Address(*each.getsockname()[:2]) for each in self._bound)
-        return (
-            config.advertised_client() if config.advertised.client else client,
-            config.advertised_broker() if config.advertised.broker else broker,
-            admin,
-        )
+        assert self._broker is not None
+        given = self._config.advertised
+        named = dict(given.listeners)
+        if given.client:
+            named[CLIENT_LISTENER] = parse_member_address(given.client)
+        clients = {name: named.get(name) or _address_of(bound) for name, bound in self._clients.items()}
+        broker = parse_member_address(given.broker) if given.broker else _address_of(self._broker)
+        return Advertised(clients, broker, self._admin_url)
 
     def each(self) -> list[Listener]:
         """Return the listeners that serve: of brokers, and of clients once they are accepted."""
@@ -125,10 +151,21 @@ class Listeners:
             await self._admin.stop()
         self._sockets.close()
 
-    async def _accept_clients(self, bound: socket.socket, services: BrokerServices) -> None:
+    async def _accept_clients(self, services: BrokerServices) -> None:
         await self._view.first.wait()
-        api = ApiHandlers(services, for_brokers=False)
-        self._listeners.append(Listener(bound, name="client", api=api, limits=self._limits))
+        for name, bound in self._clients.items():
+            api = ApiHandlers(services, for_brokers=False, listener=name)
+            port = "client" if name == CLIENT_LISTENER else name.lower()
+            tls = self._tls(port)
+            self._listeners.append(Listener(bound, name=port, api=api, limits=self._limits, tls=tls))
+
+    def _tls(self, name: str) -> TlsPort | None:
+        is_tls = name in self._config.tls_used()
+        return TlsPort(name, self._certificates.accepting(name)) if is_tls else None
 
     def _own(self, bound: socket.socket) -> socket.socket:
         return self._sockets.enter_context(bound)
+
+
+def _address_of(bound: socket.socket) -> Address:
+    return Address(*bound.getsockname()[:2])

@@ -1,6 +1,6 @@
 """What a broker tells the others of itself: its registration in the quorum.
 
-Decides what the two listeners advertise. The generation is the czxid of the
+Decides what the listeners advertise. The generation is the czxid of the
 registration and no part of it.
 Source: ARCHITECTURE.md, "Life of a broker failure"; docs/requirements.md, [1.1], [1.2].
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from broker.config.broker import LISTENER_PROTOCOLS
+from broker.config.listeners import LISTENER_PROTOCOLS
 from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
 from quorum.config.address import Address
 from quorum.metadata.records import BrokerRecord, LogEnd
@@ -21,9 +21,9 @@ SHORTENED_MAX: Final = 10_000
 
 
 def broker_record(
-    client: Address,
+    clients: Mapping[str, Address],
     broker: Address,
-    admin: Address,
+    admin: str,
     *,
     rack: str,
     incarnation: str,
@@ -34,24 +34,26 @@ def broker_record(
     """Return the registration of a broker; see BrokerRecord.
 
     Args:
-        client: where Kafka clients reach it.
+        clients: {listener: where Kafka clients reach it}.
         broker: where the controller and followers reach it.
-        admin: where its HTTP port listens.
+        admin: URL of its HTTP port.
         rack: its rack; "": none.
         incarnation: identity of its data directory.
         timestamp_ms: wall clock, informative.
         reads_queue: whether control requests may also come by its queue.
         shortened: {topic: {partition: end}} of the logs that may lack what they had acknowledged.
     """
+    plain = clients.get(CLIENT_LISTENER)
+    listeners = {**clients, BROKER_LISTENER: broker}
     return BrokerRecord(
-        host=client.host,
-        port=client.port,
-        endpoints=(f"{CLIENT_LISTENER}://{client}", f"{BROKER_LISTENER}://{broker}"),
-        listener_security_protocol_map=LISTENER_PROTOCOLS,
+        host=None if plain is None else plain.host,
+        port=-1 if plain is None else plain.port,
+        endpoints=tuple(f"{name}://{address}" for name, address in listeners.items()),
+        listener_security_protocol_map={name: LISTENER_PROTOCOLS.get(name, name) for name in listeners},
         timestamp_ms=timestamp_ms,
         rack=rack or None,
         incarnation=incarnation,
-        admin=f"http://{admin}",
+        admin=admin,
         reads_queue=reads_queue,
         shortened=shortened,
     )

@@ -19,16 +19,17 @@ from broker.config.broker import BrokerConfig
 from broker.core.transactions.deciding import TransactionOptions
 from broker.groups.coordinator import Coordinator, coordinator_of, group_options
 from broker.groups.transactions import TransactionGround
+from broker.lifecycle.listening import Advertised
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.registration import SHORTENED_MAX, broker_record
 from controller.core.options import ControllerOptions
 from controller.election.store import register_broker
 from controller.runtime.controller import Controller
 from quorum.client import Client, ClientState
-from quorum.config.address import Address
 from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.platform.tasks import TaskSet
+from quorum.platform.tls import MakeContext
 
 log = logging.getLogger("quorate.broker")
 
@@ -50,21 +51,28 @@ class Registration(NamedTuple):
 class BrokerSession:
     """One session, from the attempt to connect to its end."""
 
-    def __init__(self, config: BrokerConfig, hosts: str, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        hosts: str,
+        on_failure: Callable[[BaseException], None],
+        tls: MakeContext | None,
+    ) -> None:
         """Make a client that is not started.
 
         Args:
             config: of the broker.
             hosts: of the quorum.
             on_failure: called with a defect in one of the tasks.
+            tls: makes the context of each connection; None: plain.
         """
-        self.client = Client(hosts, session_timeout_ms=config.broker.session_timeout_ms)
+        self.client = Client(hosts, session_timeout_ms=config.broker.session_timeout_ms, tls=tls)
         self.registration: Registration | None = None
         #: Set when another session must follow this one.
         self.lost = asyncio.Event()
         self._tasks = TaskSet(on_failure)
 
-    async def register(self, parts: BrokerParts, addresses: tuple[Address, Address, Address]) -> None:
+    async def register(self, parts: BrokerParts, addresses: Advertised) -> None:
         """Register the broker, and compete for controller and coordinator.
 
         Args:

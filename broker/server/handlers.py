@@ -21,14 +21,18 @@ from broker.wire.codec import (
     encode_response,
     is_long,
 )
+from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.decoding import ANY_NUMBER
 
 
 class ApiHandlers:
     """The requests of one listener, carried out by one broker."""
 
-    def __init__(self, services: BrokerServices, *, for_brokers: bool) -> None:
-        """Serve the broker listener (`for_brokers`) or the client listener."""
+    def __init__(
+        self, services: BrokerServices, *, for_brokers: bool, listener: str = CLIENT_LISTENER
+    ) -> None:
+        """Serve the broker listener (`for_brokers`) or a listener of clients, by its name."""
+        self._listener = listener
         self._services = services
         self._for_brokers = for_brokers
         #: A broker fetches every partition that it follows by one request.
@@ -46,7 +50,7 @@ class ApiHandlers:
         authorizer = None if self._for_brokers else self._services.authorizer
         if authorizer is not None:
             access = Access(authorizer.lists, Principal(request.principal, request.client_host))
-        call = Call(request, body, self._for_brokers, records, access)
+        call = Call(request, body, self._for_brokers, records, self._listener, access)
         if authorizer is not None:
             left, refused = guarded(self._services, call)
             if left is None:

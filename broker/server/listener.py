@@ -21,6 +21,7 @@ from controller.wire.scram import ScramServer
 from quorum.platform.accepting import Acceptor
 from quorum.platform.histogram import Histogram
 from quorum.platform.open_files import connections_within, open_files_max
+from quorum.platform.tls import TlsPort
 
 
 class Listener:
@@ -34,15 +35,17 @@ class Listener:
         api: Api,
         sasl: ScramServer | None = None,
         limits: ListenerLimits | None = None,
+        tls: TlsPort | None = None,
     ) -> None:
         """Listen on a bound socket, which belongs to the listener from now on.
 
         Args:
             bound: to an address.
-            name: for log lines: "client" or "broker".
+            name: for log lines: "client", "ssl" or "broker".
             api: what is served.
             sasl: what a peer must prove first; None: nothing.
             limits: bounds; None: the defaults.
+            tls: how connections become TLS; None: they stay plain.
         """
         self.name = name
         limits = limits or ListenerLimits()
@@ -55,7 +58,11 @@ class Listener:
             api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns(), defaultdict(Histogram)
         )
         self._acceptor = Acceptor(
-            bound, lambda: ListenerConnection(self._shared), self._shedder.has_room, self._shedder.no_files
+            bound,
+            lambda: ListenerConnection(self._shared),
+            self._shedder.has_room,
+            self._shedder.no_files,
+            tls,
         )
         self._acceptor.start()
         self._look()

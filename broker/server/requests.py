@@ -52,6 +52,8 @@ class Call(NamedTuple):
     from_broker: bool
     #: The record batches of the body, in their order, as views of the request's frame.
     records: Sequence[memoryview | None]
+    #: The listener of clients on which it came, or would have: clients are sent to brokers' endpoints of it.
+    listener: str
     #: What its sender may do.
     access: Access = UNLIMITED
 

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from quorum.client import Client, ClientClosedError, NoServerError, SessionExpiredError
+from quorum.platform.tls import MakeContext
 
 #: how long the session outlives its last request
 IDLE_S: Final = 10.0
@@ -25,13 +26,15 @@ REQUEST_TIMEOUT_S: Final = 10.0
 class Gateway:
     """The client of an admin port, on the node's loop."""
 
-    def __init__(self, hosts: str) -> None:
+    def __init__(self, hosts: str, tls: MakeContext | None = None) -> None:
         """Connect to nothing yet.
 
         Args:
             hosts: of the node's client port.
+            tls: makes the context of each connection; None: plain.
         """
         self._hosts = hosts
+        self._tls = tls
         self._client: Client | None = None
         self._starting = asyncio.Lock()
         self._users = 0
@@ -49,7 +52,7 @@ class Gateway:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 async with self._starting:
                     if self._client is None:
-                        self._client = Client(self._hosts)
+                        self._client = Client(self._hosts, tls=self._tls)
                         await self._client.start()
                 yield self._client
         except (TimeoutError, SessionExpiredError, ClientClosedError, NoServerError):

@@ -7,7 +7,6 @@ only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections.abc import MutableMapping
@@ -17,7 +16,9 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from quorum.errors import QuorateError
+from quorum.platform.accepting import Acceptor
 from quorum.platform.listening import Listen, bind
+from quorum.platform.tls import TlsPort
 
 #: Connections that are held at once.
 CONNECTIONS_MAX: Final = 256
@@ -53,14 +54,16 @@ _QUIET_LOG: Final = _WithoutStacks(logging.getLogger("quorate.admin"))
 class AdminServer:
     """Serves an application on one socket, on the running loop."""
 
-    def __init__(self, app: web.Application, listen: Listen) -> None:
+    def __init__(self, app: web.Application, listen: Listen, tls: TlsPort | None = None) -> None:
         """Nothing is bound before `start`.
 
         Args:
             app: what build_app returned; served once.
             listen: (host, port), or a bound socket, whose ownership passes to the server.
+            tls: how connections become TLS; None: they stay plain.
         """
         self._listen = listen
+        self._tls = tls
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -72,30 +75,28 @@ class AdminServer:
             max_field_size=_HEADER_BYTES_MAX,
             max_headers=_HEADERS_MAX,
         )
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
 
     async def start(self) -> None:
         """Bind and serve."""
         listener = bind("listen.admin", self._listen)
         await self._runner.setup()
-        self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listener)
+        self._acceptor = Acceptor(listener, self._accept, lambda _: True, tls=self._tls)
+        self._acceptor.start()
 
     async def stop(self) -> None:
         """Close the socket, let requests under way end for a second, and close every connection."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.stop()
+            self._acceptor = None
         await self._runner.cleanup()
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that the server listens on; only while it serves."""
-        if self._server is None:
+        if self._acceptor is None:
             raise QuorateError("the admin server does not listen", "await start() first")
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
+        return self._acceptor.address
 
     def _accept(self) -> RequestHandler:
         server = self._runner.server

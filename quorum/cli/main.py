@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
 from quorum.admin.client import use_token
-from quorum.cli.commands import changelog, down, journal, members, serve, shell, snapshot, status, up
+from quorum.cli.commands import certs, changelog, down, journal, members, serve, shell, snapshot, status, up
 from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
 from quorum.platform.terminal import styled
 
@@ -56,6 +56,7 @@ _BUILT_IN: dict[str, Command] = {
     "journal": journal,
     "snapshot": snapshot,
     "changelog": changelog,
+    "certs": certs,
 }
 
 _EXAMPLES = """\

@@ -10,7 +10,8 @@ Source: ZooKeeper programmer's guide.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import ssl
+from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from quorum.client import bulk, lookups, requests
@@ -46,6 +47,7 @@ class Client(ClientSession):
         request_bytes_max: int = DEFAULT_REQUEST_BYTES_MAX,
         rng: random.Random | None = None,
         resume: SessionToken = NO_SESSION,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """Prepare a client inside a running event loop; start() connects.
 
@@ -57,6 +59,7 @@ class Client(ClientSession):
                 connection on them.
             rng: source of the order of servers and of the spread of delays.
             resume: a session to take over instead of a new one.
+            tls: makes the context of each connection; None: plain.
 
         Raises:
             ValueError: hosts is malformed.
@@ -77,6 +80,7 @@ class Client(ClientSession):
             request_bytes_max=request_bytes_max,
             rng=rng if rng is not None else random.Random(),  # noqa: S311 - spreads load, keeps no secret
             resume=resume,
+            tls=tls,
         )
 
     @property

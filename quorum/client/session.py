@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -78,8 +79,10 @@ class ClientSession:
         request_bytes_max: int,
         rng: random.Random,
         resume: SessionToken,
+        tls: Callable[[], ssl.SSLContext] | None,
     ) -> None:
         """Prepare; start() connects."""
+        self._tls = tls
         self._rotation = HostRotation(hosts, rng)
         self._requested_timeout_ms = session_timeout_ms
         self._token = resume
@@ -290,7 +293,8 @@ class ClientSession:
         self._link_event = self._loop.create_future()
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                await self._loop.create_connection(lambda: link, host.host, host.port)
+                tls = None if self._tls is None else self._tls()
+                await self._loop.create_connection(lambda: link, host.host, host.port, ssl=tls)
                 if not link.is_open:
                     return "the server closed the connection at once"
                 self._link = link

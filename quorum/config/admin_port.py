@@ -1,4 +1,4 @@
-"""Users of an admin port off loopback prove their identity, over a connection that a proxy encrypts.
+"""Users of an admin port off loopback prove their identity, over a connection that is encrypted.
 
 Checks the settings that say so, which nodes and brokers have alike. Reads the files of tokens; keeps
 nothing.
@@ -31,7 +31,7 @@ def check_admin_port(
     paths: tuple[Path | None, Path | None],
     problems: list[ConfigProblem],
     *,
-    behind_proxy: bool,
+    is_encrypted: bool,
 ) -> None:
     """Note what is wrong with the tokens, or missing where the port is not on loopback.
 
@@ -39,7 +39,7 @@ def check_admin_port(
         admin: listen.admin; None: it is malformed itself.
         paths: files of the tokens for everything and for reading; None: no token is needed.
         problems: gets what is wrong.
-        behind_proxy: whether a proxy before the port encrypts.
+        is_encrypted: whether the port, or a proxy before it, does.
     """
     files = dict(zip(_FILES, paths, strict=True))
     for key, path in files.items():
@@ -51,11 +51,12 @@ def check_admin_port(
             problems.extend(error.problems)
     missing = [key for key, path in files.items() if path is None]
     if admin is not None and not is_loopback(admin):
-        missing += [] if behind_proxy else ["admin_behind_proxy"]
+        missing += [] if is_encrypted else ["admin_ssl (or admin_behind_proxy)"]
         if missing:
             problem = f"is not on loopback, and {', '.join(f'security.{key}' for key in missing)} is not set"
             remedy = (
-                "listen on 127.0.0.1, or give two tokens and have a proxy encrypt (admin_behind_proxy = true)"
+                "listen on 127.0.0.1, or give two tokens, and TLS (admin_ssl = true) or a proxy that "
+                "encrypts (admin_behind_proxy = true)"
             )
             problems.append(ConfigProblem("listen.admin", str(admin), problem, remedy))
     elif len(missing) == 1:

@@ -21,6 +21,7 @@ from quorum.config.secrets import SECRET_BYTES_MIN, read_secret
 from quorum.config.settings import (
     ADDRESS,
     BOOLEAN,
+    OPTIONAL_ADDRESS,
     OPTIONAL_PATH,
     PATH,
     Origin,
@@ -40,6 +41,7 @@ from quorum.config.settings import (
     texts,
     words,
 )
+from quorum.config.tls import NODE_TLS, TlsSection, check_tls, read_tls, tls_sections
 from quorum.errors import ConfigError, ConfigProblem, shown
 
 FOUR_LETTER_WORDS = (
@@ -68,9 +70,12 @@ class NodeSection:
 
 @dataclass(frozen=True, slots=True)
 class ListenSection:
-    """The three addresses that this node listens on."""
+    """The addresses that this node listens on."""
 
-    client: Address = setting(ADDRESS, Address("127.0.0.1", 2181))
+    #: plain; None: only by TLS
+    client: Address | None = setting(OPTIONAL_ADDRESS, Address("127.0.0.1", 2181))
+    #: by TLS, [tls.client]; ZooKeeper's secureClientPort
+    secure_client: Address | None = setting(OPTIONAL_ADDRESS, None)
     peer: Address = setting(ADDRESS, Address("127.0.0.1", 2281))
     admin: Address = setting(ADDRESS, Address("127.0.0.1", 8181))
 
@@ -95,8 +100,14 @@ class SecuritySection:
     #: tokens of the admin port, for all and for reading; both or none
     admin_operate_token_file: Path | None = setting(OPTIONAL_PATH, None)
     admin_read_token_file: Path | None = setting(OPTIONAL_PATH, None)
-    #: a proxy before the admin port encrypts; without it the port listens on loopback alone
+    #: a proxy before the admin port encrypts; off loopback it is this or admin_ssl
     admin_behind_proxy: bool = setting(BOOLEAN, False)
+    #: the admin port speaks TLS, [tls.admin]
+    admin_ssl: bool = setting(BOOLEAN, False)
+    #: dial peers by TLS, [tls.peer]; peers that dial without are refused, unless port_unification is set
+    ssl_quorum: bool = setting(BOOLEAN, False)
+    #: the peer port takes TLS and plain
+    port_unification: bool = setting(BOOLEAN, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +172,7 @@ SECTIONS: dict[str, type | None] = {
     "listen": ListenSection,
     "members": None,
     "security": SecuritySection,
+    **tls_sections(TlsSection, NODE_TLS),
     "raft": RaftSection,
     "limits": LimitsSection,
     "changelog": ChangelogSection,
@@ -174,12 +186,14 @@ class NodeConfig:
     Attributes:
         members: {node id: address to dial it at}, in rising order of ids; founds the cluster, later only
             overrides.
+        tls: {NAME: its settings}; "tls": what the others have unless they say another thing.
     """
 
     node: NodeSection
     listen: ListenSection
     members: Mapping[int, Address]
     security: SecuritySection
+    tls: Mapping[str, TlsSection]
     raft: RaftSection
     limits: LimitsSection
     changelog: ChangelogSection
@@ -187,10 +201,28 @@ class NodeConfig:
     def masked(self) -> str:
         """Return the configuration as one line of JSON for the log, secrets as "***"."""
         sections: dict[str, object] = {
-            name: masked_section(getattr(self, name)) for name, kind in SECTIONS.items() if kind is not None
+            name: masked_section(getattr(self, name))
+            for name, kind in SECTIONS.items()
+            if kind not in (None, TlsSection)
         }
+        sections["tls"] = {name: masked_section(self.tls[name]) for name in self.tls_used()}
         sections["members"] = {str(node_id): str(address) for node_id, address in self.members.items()}
         return json.dumps(sections)
+
+    def tls_used(self) -> dict[str, str]:
+        """Return {NAME of [tls.NAME] that is in use: the setting that makes it so}."""
+        return _tls_used(self.listen, self.security)
+
+
+def _tls_used(listen: ListenSection, security: SecuritySection) -> dict[str, str]:
+    used = {
+        "client": (listen.secure_client is not None, "listen.secure_client"),
+        "peer": (security.ssl_quorum, "security.ssl_quorum"),
+        "admin": (security.admin_ssl, "security.admin_ssl"),
+    }
+    if security.port_unification and not security.ssl_quorum:
+        used["peer"] = (True, "security.port_unification")
+    return {name: setting_name for name, (is_used, setting_name) in used.items() if is_used}
 
 
 def load_node_config(
@@ -271,6 +303,7 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
     listen = read_section(ListenSection, "listen", raw, folder, problems)
     members = _read_members(raw.get("members", {}), problems)
     security = read_section(SecuritySection, "security", raw, folder, problems)
+    tls = read_tls(TlsSection, NODE_TLS, raw, folder, problems)
     raft = read_section(RaftSection, "raft", raw, folder, problems)
     limits = read_section(LimitsSection, "limits", raw, folder, problems)
     changelog = read_section(ChangelogSection, "changelog", raw, folder, problems)
@@ -298,11 +331,14 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
             problems.extend(error.problems)
         tokens = security.admin_operate_token_file, security.admin_read_token_file
         admin = listen.admin if listen else None
-        check_admin_port(admin, tokens, problems, behind_proxy=security.admin_behind_proxy)
+        is_encrypted = security.admin_ssl or security.admin_behind_proxy
+        check_admin_port(admin, tokens, problems, is_encrypted=is_encrypted)
+        if listen:
+            check_tls(tls, NODE_TLS, _tls_used(listen, security), problems)
     if problems or not (node and listen and security and raft and limits and changelog):
         raise ConfigError.of(problems)
     sorted_members = MappingProxyType(dict(sorted(members.items())))
-    return NodeConfig(node, listen, sorted_members, security, raft, limits, changelog)
+    return NodeConfig(node, listen, sorted_members, security, MappingProxyType(tls), raft, limits, changelog)
 
 
 def _derive_session_timeouts(raw: Raw) -> None:
@@ -344,9 +380,19 @@ def _read_members(given: Mapping[str, Origin], problems: list[ConfigProblem]) ->
 
 
 def _check_listen(listen: ListenSection, problems: list[ConfigProblem]) -> None:
-    ports = {"client": listen.client, "peer": listen.peer, "admin": listen.admin}
+    ports = {
+        "client": listen.client,
+        "secure_client": listen.secure_client,
+        "peer": listen.peer,
+        "admin": listen.admin,
+    }
+    if listen.client is None and listen.secure_client is None:
+        problem = "leaves clients no port, for listen.secure_client is not set either"
+        problems.append(ConfigProblem("listen.client", '""', problem, "give one of them, or both"))
     seen: dict[int, str] = {}
     for key, address in ports.items():
+        if address is None:
+            continue
         if address.port in seen:
             problem = f"has the port of listen.{seen[address.port]}"
             problems.append(ConfigProblem(f"listen.{key}", str(address), problem, "give each its own port"))

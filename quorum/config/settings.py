@@ -150,6 +150,11 @@ def words(known: Iterable[str]) -> ValueKind:
 
 BOOLEAN = ValueKind("true or false", _read_boolean)
 ADDRESS = ValueKind("host:port, as 127.0.0.1:2181 or [::1]:2181", _read_address, text=True)
+OPTIONAL_ADDRESS = ValueKind(
+    'host:port, or ""',
+    lambda value, folder: None if value == "" else _read_address(value, folder),
+    text=True,
+)
 PATH = ValueKind(
     "a path; a relative one counts from the folder of the configuration file", _read_path, text=True
 )
@@ -228,7 +233,7 @@ def collect_file(path: Path) -> Raw:
     problems: list[ConfigProblem] = []
     for section, values in table.items():
         if isinstance(values, dict):
-            raw[section] = {key: Origin(value, "") for key, value in values.items()}
+            raw.update(collect_sections({section: values}))
         else:
             remedy = f"put it below the header of its section, as [node]{nearest(section, ())}"
             # Which key it is cannot be said without its section, so it may be a secret.
@@ -239,10 +244,14 @@ def collect_file(path: Path) -> Raw:
 
 
 def collect_sections(sections: Mapping[str, Mapping[str, object]]) -> Raw:
-    """Return a lowest layer that did not come from a file."""
-    return {
-        name: {key: Origin(value, "") for key, value in values.items()} for name, values in sections.items()
-    }
+    """Return a lowest layer that did not come from a file; [a.b] is a section of its own."""
+    raw: Raw = {}
+    for name, values in sections.items():
+        raw[name] = {key: Origin(value, "") for key, value in values.items() if not isinstance(value, dict)}
+        for key, value in values.items():
+            if isinstance(value, dict):
+                raw.update(collect_sections({f"{name}.{key}": value}))
+    return raw
 
 
 def _is_service_link(name: str, environ: Mapping[str, str]) -> bool:
@@ -262,7 +271,7 @@ def overlay_environment(
     problems: list[ConfigProblem],
     prefix: str = ENVIRONMENT_PREFIX,
 ) -> None:
-    """Put QUORATE_<SECTION>_<KEY> over what the file says.
+    """Put QUORATE_<SECTION>_<KEY> over what the file says; a dot of a section's name is a _ there.
 
     Args:
         raw: changed in place.
@@ -276,12 +285,12 @@ def overlay_environment(
             continue
         if prefix == ENVIRONMENT_PREFIX and name.startswith(BROKER_PREFIX):
             continue
-        section, _, key = name.removeprefix(prefix).lower().partition("_")
+        section, key = _section_and_key(name.removeprefix(prefix).lower(), sections)
         declared = sections.get(section, _REQUIRED)
         known = {} if declared in (None, _REQUIRED) else keys_of(declared)
         if declared is _REQUIRED or (declared is not None and key not in known):
             every = [
-                f"{prefix}{one}_{key}".upper()
+                f"{prefix}{one}_{key}".replace(".", "_").upper()
                 for one, kind in sections.items()
                 for key in (keys_of(kind) if kind else ())
             ]
@@ -292,10 +301,20 @@ def overlay_environment(
         raw.setdefault(section, {})[key] = Origin(_from_text(environ[name], known.get(key, ADDRESS)), name)
 
 
+def _section_and_key(name: str, sections: Mapping[str, type | None]) -> tuple[str, str]:
+    """Split tls_peer_key_file at a section of which the rest is a key; else at the first underscore."""
+    for section, declared in sections.items():
+        key = name.removeprefix(section.replace(".", "_") + "_")
+        if declared is not None and key != name and key in keys_of(declared):
+            return section, key
+    section, _, key = name.partition("_")
+    return section, key
+
+
 def overlay_flags(raw: Raw, overrides: Mapping[str, object], sections: Mapping[str, type | None]) -> None:
     """Put flags ("section.key" → value; a text is read as in the environment) over the rest, in place."""
     for name, value in overrides.items():
-        section, _, key = name.partition(".")
+        section, _, key = name.rpartition(".")
         declared = sections.get(section)
         kind = keys_of(declared).get(key) if declared else ADDRESS
         read = _from_text(value, kind) if isinstance(value, str) and kind else value
@@ -340,9 +359,8 @@ def refuse_unknown(raw: Raw, sections: Mapping[str, type | None], problems: list
     for section, values in raw.items():
         if section not in sections:
             remedy = f"remove it{nearest(section, sections)}"
-            problems.append(
-                ConfigProblem(f"[{section}]", shown(sorted(values)), "is no known section", remedy)
-            )
+            name = section if "." in section else f"[{section}]"
+            problems.append(ConfigProblem(name, shown(sorted(values)), "is no known section", remedy))
             continue
         declared = sections[section]
         for key, origin in values.items():
@@ -400,7 +418,7 @@ def masked_section(values: object) -> dict[str, object]:
         elif isinstance(value, Path | Address):
             shown_values[each.name] = str(value)
         elif isinstance(value, tuple):
-            shown_values[each.name] = list(value)
+            shown_values[each.name] = [str(item) if isinstance(item, tuple) else item for item in value]
         else:
             shown_values[each.name] = value
     return shown_values

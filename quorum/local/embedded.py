@@ -160,7 +160,8 @@ def _configs(folder: Path, bound: Mapping[int, NodeSockets], settings: Settings)
     return configs
 
 
-def _address(bound: socket.socket) -> str:
+def _address(bound: socket.socket | None) -> str:
+    assert bound is not None
     return f"{HOST}:{bound.getsockname()[1]}"
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from quorum.config.address import Address
 from quorum.config.node import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.errors import PASSING_ERRNOS, DataDirError, QuorateError, told_by_os
@@ -345,7 +346,8 @@ class QuorumMember:
             super_digest=self.config.security.super_digest,
             read_only_mode=limits.read_only_mode,
             node_id=self.config.node.id,
-            client_port=self.config.listen.client.port,
+            client_port=_port(self.config.listen.client),
+            secure_client_port=_port(self.config.listen.secure_client),
             tick_ms=limits.tick_ms,
             data_dir=str(self.config.node.data_dir),
         )
@@ -449,6 +451,10 @@ class QuorumMember:
             self.engine.fail(error)
         else:
             self._start_error = error
+
+
+def _port(address: Address | None) -> int:
+    return -1 if address is None else address.port
 
 
 def _next_incarnation(storage: Storage, runtime: Runtime) -> int:

@@ -4,7 +4,7 @@ Decides nothing about consensus or clients; it knows which part needs which. Har
 that storage.py opens; everything here is soft. A node that stopped itself (`failure` is set) has closed its
 sockets and acknowledges nothing any more; its process should end with the story.
 
-Start: bind the three sockets, open the data directory, restore state and log, listen to peers, then to
+Start: bind the sockets, open the data directory, restore state and log, listen to peers, then to
 clients and operators. Stop: leadership is handed over, clients are closed, what was submitted to the
 journal becomes durable, files are closed.
 """
@@ -20,17 +20,19 @@ from quorum.admin.server import AdminServer
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.admin_port import read_admin_tokens
-from quorum.config.node import NodeConfig, read_peer_secret
+from quorum.config.certificates import Certificates
+from quorum.config.node import ListenSection, NodeConfig, read_peer_secret
 from quorum.errors import NodeStoppedError
 from quorum.node.member import QuorumMember
 from quorum.node.node_state import build_app
 from quorum.node.node_view import RunningNodeView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
+from quorum.platform.tls import TlsPort
 from quorum.platform.wall_clock import CLOCK
 from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - the maker of a node names its start
 from quorum.raft.peers.codec import RAFT_MESSAGE_TYPES, Codec
-from quorum.raft.peers.peers import TransportOptions
+from quorum.raft.peers.peers import PeerTls, TransportOptions
 from quorum.raft.peers.transport import PeerTransport
 from quorum.raft.requests.origins import FORWARDING_MESSAGE_TYPES
 from quorum.server.listener import ClientListener
@@ -56,9 +58,10 @@ PEER_QUEUE_BYTES_MIN = 64 * 1024 * 1024
 class NodeSockets:
     """Bound sockets to listen on in place of the configured addresses; they are closed with the node."""
 
-    client: socket.socket
+    client: socket.socket | None
     peer: socket.socket
     admin: socket.socket
+    secure_client: socket.socket | None = None
 
 
 class QuorumNode:
@@ -97,6 +100,8 @@ class QuorumNode:
         self._listener: ClientListener | None = None
         self._admin: AdminServer | None = None
         self._recorder: ChangeRecorder | None = None
+        self._certificates: Certificates
+        self._reloading: asyncio.Task[None] | None = None
         #: status, readiness and metrics; only after `start`
         self.view: RunningNodeView
 
@@ -124,8 +129,16 @@ class QuorumNode:
         async with self._stopping:
             await self._stop(hand_over=hand_over)
 
+    def reload(self) -> None:
+        """Read the files of certificates again; they count from the next connection on."""
+        if self._reloading is not None:
+            self._certificates.reload()
+
     async def _stop(self, *, hand_over: bool) -> None:
         member = self._member
+        if self._reloading is not None:
+            self._reloading.cancel()
+            self._reloading = None
         if hand_over and member is not None and self.failure is None and self._running:
             await self._hand_over(member)
         if self._listener is not None:
@@ -185,7 +198,16 @@ class QuorumNode:
 
     async def _start(self) -> None:
         config = self.config
-        client, peer, admin = self._bind()
+        bound = self._bind()
+        certificates = self._certificates = Certificates(config.tls, config.tls_used())
+        self._reloading = asyncio.ensure_future(certificates.run())
+        security, handshake_s = config.security, config.limits.handshake_timeout_ms / 1000
+
+        def tls_port(name: str, *, takes_plain: bool = False) -> TlsPort | None:
+            if name not in config.tls_used():
+                return None
+            return TlsPort(name, certificates.accepting(name), takes_plain=takes_plain, timeout_s=handshake_s)
+
         secret = read_peer_secret(config.security.peer_secret_file)
         tokens = read_admin_tokens(
             config.security.admin_operate_token_file, config.security.admin_read_token_file
@@ -200,16 +222,20 @@ class QuorumNode:
             member.identity,
             secret,
             codec=Codec(MESSAGE_TYPES, frame_bytes_max=frame_bytes_max),
-            listen=peer,
+            listen=bound.peer,
             members={node_id: str(address) for node_id, address in config.members.items()},
             options=TransportOptions(peer_queue_bytes_max=max(PEER_QUEUE_BYTES_MIN, 2 * frame_bytes_max)),
+            tls=PeerTls(
+                tls_port("peer", takes_plain=security.port_unification),
+                certificates.dialling("peer") if security.ssl_quorum else None,
+            ),
             admits_strangers=member.hears_nobody,
             admission=member.admission,
             on_proven=member.peer_proved,
         )
         # No hello is done before this coroutine lets the loop run again: the engine hears of every link.
         await transport.start()
-        self._bound.remove(peer)
+        self._bound.remove(bound.peer)
         self._refuse_if_stopped()
         member.attach(transport)
         self._running = True
@@ -217,14 +243,22 @@ class QuorumNode:
         self.view = RunningNodeView(member, transport, recorder)
         member.start()
         self._listener = ClientListener(member.frontend)
-        self._listener.start_on(client)
-        self._bound.remove(client)
+        for listening, tls in ((bound.client, None), (bound.secure_client, tls_port("client"))):
+            if listening is not None:
+                self._listener.start_on(listening, tls)
+                self._bound.remove(listening)
         self._refuse_if_stopped()
-        hosts = config.security.admin_hosts
-        app = build_app(self.view, member, recorder, hosts=hosts, tokens=tokens)
-        self._admin = AdminServer(app, admin)
+        app = build_app(
+            self.view,
+            member,
+            recorder,
+            hosts=security.admin_hosts,
+            tokens=tokens,
+            tls=certificates.dialling_itself("client"),
+        )
+        self._admin = AdminServer(app, bound.admin, tls_port("admin"))
         await self._admin.start()
-        self._bound.remove(admin)
+        self._bound.remove(bound.admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())
 
     def _record(self, member: QuorumMember, runtime: AsyncioRuntime) -> ChangeRecorder:
@@ -250,27 +284,31 @@ class QuorumNode:
         if self._ended.is_set():
             raise NodeStoppedError(f"node {self.config.node.id} was stopped while it started")
 
-    def _bind(self) -> tuple[socket.socket, socket.socket, socket.socket]:
-        """Bind all three before anything is written, so that a taken address changes nothing."""
-        listen = self.config.listen
-        given = self._sockets
-        wanted: list[tuple[str, Listen]] = [
-            ("listen.client", listen.client if given is None else given.client),
-            ("listen.peer", listen.peer if given is None else given.peer),
-            ("listen.admin", listen.admin if given is None else given.admin),
-        ]
-        for field, each in wanted:
-            self._bound.append(bind(field, each))
-        client, peer, admin = self._bound
-        return client, peer, admin
+    def _bind(self) -> NodeSockets:
+        """Bind all before anything is written, so that a taken address changes nothing."""
+        wanted: ListenSection | NodeSockets = self._sockets or self.config.listen
+        return NodeSockets(
+            client=self._bind_one("listen.client", wanted.client) if wanted.client else None,
+            peer=self._bind_one("listen.peer", wanted.peer),
+            admin=self._bind_one("listen.admin", wanted.admin),
+            secure_client=(
+                self._bind_one("listen.secure_client", wanted.secure_client) if wanted.secure_client else None
+            ),
+        )
+
+    def _bind_one(self, field: str, wanted: Listen) -> socket.socket:
+        self._bound.append(bind(field, wanted))
+        return self._bound[-1]
 
     def _addresses(self) -> tuple[str, str, str]:
         assert self._listener is not None
         assert self._transport is not None
         assert self._admin is not None
-        found = (self._listener.address, self._transport.address, self._admin.address)
-        client, peer, admin = (f"{host}:{port}" for host, port in found)
-        return client, peer, admin
+        clients, peer, admin = (
+            " and ".join(f"{host}:{port}" for host, port in found)
+            for found in (self._listener.addresses, [self._transport.address], [self._admin.address])
+        )
+        return clients, peer, admin
 
     def fail(self, error: BaseException) -> None:
         """Stop answering at once: something happened after which nothing is certain."""

@@ -31,6 +31,7 @@ from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
 from quorum.node.node_view import RunningNodeView
 from quorum.platform.runtime import Disk
+from quorum.platform.tls import MakeContext
 from quorum.raft.snapshots.handing import with_another_key
 from quorum.raft.snapshots.snapshots import SnapshotFile
 from quorum.server import words
@@ -256,7 +257,7 @@ async def _get_command(
             log.warning("could not measure the data directory: %s", error)
     engine, last = member.engine, member.snapshotter.last
     snapshot = (-1, -1) if last is None else (last.zxid, last.stamp_ms)
-    address = str(member.config.listen.client)
+    address = str(member.config.listen.client or member.config.listen.secure_client)
     view = View(member.frontend, size, address, engine.leads, engine.leader_id, snapshot)
     return json_answer(words.command(first, view))
 
@@ -283,10 +284,17 @@ def build_app(
     *,
     hosts: Iterable[str],
     tokens: tuple[bytes, bytes] | None,
+    tls: MakeContext | None = None,
 ) -> web.Application:
-    """Return the application of a node's admin port; hosts and tokens as of `base_app`."""
+    """Return the application of a node's admin port.
+
+    Args:
+        view, member, recorder: what it shows. hosts, tokens: as of `base_app`.
+        tls: reaches the node's own client port where that speaks TLS alone.
+    """
     app = base_app(view, ENDPOINTS, hosts=hosts, tokens=tokens)
-    gateway = Gateway(str(member.config.listen.client))
+    listen = member.config.listen
+    gateway = Gateway(str(listen.client)) if listen.client else Gateway(str(listen.secure_client), tls)
     app[members.ASK], app[MEMBER], app[changelog.HISTORY], app[znodes.GATEWAY] = (
         view.ask,
         member,

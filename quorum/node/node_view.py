@@ -65,6 +65,7 @@ class RunningNodeView:
         status = self._core.status()
         machine = self._replica.machine
         ready, reason = self.readiness()
+        listen = self._config.listen
         return {
             "node_id": status.node_id,
             "cluster": self._config.node.cluster,
@@ -78,7 +79,8 @@ class RunningNodeView:
             "zxid": machine.zxid,
             "state_digest": machine.state_digest.hex(),
             "sessions": len(machine.sessions),
-            "client_port": self._config.listen.client.port,
+            "client_port": listen.client and listen.client.port,
+            "secure_client_port": listen.secure_client and listen.secure_client.port,
             "members": self._members(),
             "problem": None if ready else reason,
             "refused_by": [refusal.node_id for refusal in self._transport.refusals.by_peers()],

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from quorum.errors import NO_FILES_ERRNOS
+from quorum.platform.tls import TlsPort
 
 log = logging.getLogger("quorate.listener")
 
@@ -98,6 +99,7 @@ class Acceptor:
         factory: Callable[[], asyncio.BaseProtocol],
         has_room: Callable[[int], bool],
         on_shortage: Callable[[], None] = lambda: None,
+        tls: TlsPort | None = None,
     ) -> None:
         """Accept nothing yet; see `start`.
 
@@ -106,11 +108,13 @@ class Acceptor:
             factory: makes the protocol of a connection.
             has_room: tells whether one more may be open with so many that were accepted and not made yet.
             on_shortage: called when the system had no file left for a connection.
+            tls: how connections become TLS; None: they stay plain.
         """
         self._bound = bound
         self._factory = factory
         self._has_room = has_room
         self._on_shortage = on_shortage
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -162,6 +166,9 @@ class Acceptor:
             task.add_done_callback(self._making.discard)
 
     async def _make(self, accepted: socket.socket) -> None:
+        if self._tls is not None:
+            await self._tls.open(self._factory, accepted)
+            return
         try:
             await self._loop.connect_accepted_socket(self._factory, accepted)
         except OSError as error:

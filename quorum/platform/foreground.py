@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 log = logging.getLogger("quorate.process")
@@ -37,13 +37,14 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def stop_requests(parent_fd: int | None) -> Iterator[asyncio.Future[str]]:
+def stop_requests(parent_fd: int | None, on_hangup: Callable[[], None]) -> Iterator[asyncio.Future[str]]:
     """Yield a future for the first request to stop and its reason: a signal, or the end of the supervisor.
 
     SIGHUP, which a terminal sends when it closes and log rotation to be noticed, stops nothing.
 
     Args:
         parent_fd: the read end of a pipe that the supervisor holds open; None without one.
+        on_hangup: called for SIGHUP: reads files again.
     """
     loop = asyncio.get_running_loop()
     request: asyncio.Future[str] = loop.create_future()
@@ -59,7 +60,12 @@ def stop_requests(parent_fd: int | None) -> Iterator[asyncio.Future[str]]:
 
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop, f"{number.name} received")
-    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP received: there is nothing to do for it")
+
+    def hung_up() -> None:
+        log.info("SIGHUP received: files of certificates and keys are read again")
+        on_hangup()
+
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
     if parent_fd is not None:
         loop.add_reader(parent_fd, parent_spoke, parent_fd)
     try:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from quorum.core.codes import OK, OP_CREATE_SESSION, SESSION_EXPIRED
 from quorum.core.results import RunOutcome
+from quorum.platform.tls import FIRST_BYTE
 from quorum.server.client import ClientConnection, Host
 from quorum.server.handshake import (
     Drop,
@@ -65,6 +66,8 @@ class Greeting:
         length = _unpack_int(data)[0]
         if not CONNECT_BYTES_MIN <= length <= CONNECT_BYTES_MAX:
             problem = f"from {CONNECT_BYTES_MIN} to {CONNECT_BYTES_MAX} bytes are allowed"
+            if data.startswith(FIRST_BYTE):
+                problem = "it speaks TLS, and this port is plain"
             connection.malformed(WireError("connect.length", length, problem))
         elif len(data) < 4 + length:
             connection.stream.keep(data, 0, 4 + length)

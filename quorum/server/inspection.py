@@ -180,7 +180,7 @@ def configuration(view: View) -> Facts:
     options = view.server.options
     return {
         "clientPort": options.client_port,
-        "secureClientPort": -1,
+        "secureClientPort": options.secure_client_port,
         "dataDir": options.data_dir,
         "dataDirSize": view.data_dir_bytes,
         "dataLogDir": options.data_dir,

@@ -1,4 +1,4 @@
-"""The listening socket of the client port.
+"""The listening sockets of clients, plain and by TLS.
 
 Accepts connections and hands each to the front end, as long as there is room for it: `connections_max` keeps
 files free for the journal and the peers, and where the system has none left all the same, idle clients go.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 
 from quorum.platform.accepting import Acceptor
+from quorum.platform.tls import TlsPort
 from quorum.server.frontend import Frontend
 
 
@@ -19,25 +20,25 @@ class ClientListener:
 
     def __init__(self, frontend: Frontend) -> None:
         self._frontend = frontend
-        self._acceptor: Acceptor | None = None
+        self._acceptors: list[Acceptor] = []
 
-    def start_on(self, bound: socket.socket) -> None:
+    def start_on(self, bound: socket.socket, tls: TlsPort | None = None) -> None:
         """Listen on a bound socket; it belongs to the listener from now on."""
         frontend = self._frontend
-        self._acceptor = Acceptor(
-            bound, lambda: frontend.new_connection().stream, frontend.has_room, frontend.no_files
+        acceptor = Acceptor(
+            bound, lambda: frontend.new_connection().stream, frontend.has_room, frontend.no_files, tls
         )
-        self._acceptor.start()
+        self._acceptors.append(acceptor)
+        acceptor.start()
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port that clients reach."""
-        assert self._acceptor is not None
-        return self._acceptor.address
+    def addresses(self) -> list[tuple[str, int]]:
+        """Hosts and ports that clients reach."""
+        return [each.address for each in self._acceptors]
 
     async def stop(self) -> None:
         """Stop listening and close every connection; what is queued for it leaves if it is read soon."""
-        if self._acceptor is not None:
-            self._acceptor.stop()
-            self._acceptor = None
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        self._acceptors.clear()
         await self._frontend.stop()

@@ -34,8 +34,8 @@ class ServerOptions:
         pause_ms_min: more than this between two ticks is a pause of this process: busy loop, slow disk,
         SIGSTOP.
         read_only_mode: whether a node without a quorum serves reads to clients that allow it.
-        four_letter_words: the words that are answered. node_id, client_port, tick_ms,
-        data_dir: only shown. super_digest: the super user, "" for nobody.
+        four_letter_words: the words that are answered. node_id, client_port, secure_client_port (-1: none),
+        tick_ms, data_dir: only shown. super_digest: the super user, "" for nobody.
     """
 
     frame_bytes_max: int = 0xFFFFF
@@ -57,5 +57,6 @@ class ServerOptions:
     read_only_mode: bool = False
     node_id: int = 0
     client_port: int = 0
+    secure_client_port: int = -1
     tick_ms: int = 2000
     data_dir: str = ""

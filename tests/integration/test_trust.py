@@ -120,7 +120,12 @@ async def test_a_stranger_gets_nothing_and_costs_nothing(cluster: EmbeddedBroker
         # It registers brokers, one of them with what a real one has signed, and one that is no JSON.
         here = listener.address
         record = broker_record(
-            client=here, broker=here, admin=here, rack="", incarnation="e" * 32, timestamp_ms=0
+            clients={"CLIENT": here},
+            broker=here,
+            admin=f"http://{here}",
+            rack="",
+            incarnation="e" * 32,
+            timestamp_ms=0,
         )
         signed, _ = await stranger.get(paths.broker_id_path(1))
         strangers = {STRANGER: record.encode(), STRANGER + 1: signed, STRANGER + 2: b"{"}

@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.core": set(),
     "quorum.raft.core": set(),
     "quorum.platform": {"errors"},
-    "quorum.config": {"errors"},
+    "quorum.config": {"errors", "platform"},
     "quorum.wire": {"core", "errors"},
     "quorum.raft": set(),
     "quorum.raft.journal": {"errors", "platform", "raft.core"},

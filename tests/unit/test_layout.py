@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.config.broker import load_broker_config
+from quorum.config.address import Address
 from quorum.config.node import load_node_config
 from quorum.errors import AddressInUseError, DataDirError, UsageError
 from quorum.launcher.child import Child
@@ -62,11 +63,19 @@ def test_what_is_written_is_a_configuration_that_loads(tmp_path: Path) -> None:
     layout = plan(tmp_path, 2, 2, PORTS)
     write(layout)
     node = load_node_config(tmp_path / "node-2/node.toml")
-    assert (node.node.id, node.listen.client.port, node.listen.admin.port) == (2, 3001, 3201)
+    assert (node.node.id, node.listen.client and node.listen.client.port, node.listen.admin.port) == (
+        2,
+        3001,
+        3201,
+    )
     assert {node_id: address.port for node_id, address in node.members.items()} == {1: 3100, 2: 3101}
     assert node.node.data_dir == tmp_path / "node-2/data"
     broker = load_broker_config(tmp_path / "broker-2/broker.toml")
-    listen = (broker.listen.client.port, broker.listen.broker.port, broker.listen.admin.port)
+    listen = (
+        broker.listen.client and broker.listen.client.port,
+        broker.listen.broker.port,
+        broker.listen.admin.port,
+    )
     assert (broker.broker.id, listen) == (2, (4001, 4101, 4201))
     assert [address.port for address in broker.quorum.hosts] == [3000, 3001]
     assert broker.broker.data_dir == tmp_path / "broker-2/data"
@@ -269,7 +278,7 @@ def test_a_node_toml_keeps_its_mode_and_the_place_that_it_links_to(tmp_path: Pat
     elsewhere.chmod(0o600)
     write(plan(data_dir, None, None, {"client": 3000}))
     assert link.is_symlink()
-    assert load_node_config(link).listen.client.port == 3000
+    assert load_node_config(link).listen.client == Address("127.0.0.1", 3000)
     assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o600
 
 

@@ -400,4 +400,3 @@ class TransactionsMachine(TermMachine[inputs.TransactionInput, inputs.Transactio
         number = next(self._numbers)
         self._under_way[number] = slot
         return number
-

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.config.broker import LISTENER_PROTOCOLS, BrokerConfig, CleanerSection, GroupsSection
+from broker.config.broker import BrokerConfig, CleanerSection, GroupsSection
+from broker.config.listeners import LISTENER_PROTOCOLS
 from broker.server.api.fetch import FETCH_BYTES_MAX
 from broker.server.api.topic_config_rows import ConfigSource, SettingRow, config_row
+from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX, THROTTLED_RATES, VERIFICATION
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
@@ -53,9 +55,12 @@ def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> li
 
 def _own_rows(config: BrokerConfig) -> list[_Named]:
     broker, limits = config.broker, config.limits
-    listeners = f"CLIENT://{config.listen.client},BROKER://{config.listen.broker}"
-    advertised = f"CLIENT://{config.advertised_client()},BROKER://{config.advertised_broker()}"
-    protocols = ",".join(f"{listener}:{protocol}" for listener, protocol in LISTENER_PROTOCOLS.items())
+    clients = {CLIENT_LISTENER: config.listen.client, **dict(config.listen.listeners)}
+    listened = {**clients, BROKER_LISTENER: config.listen.broker}
+    listeners = ",".join(f"{name}://{address}" for name, address in listened.items() if address)
+    named = {**config.advertised_clients(), BROKER_LISTENER: config.advertised_broker()}
+    advertised = ",".join(f"{name}://{address}" for name, address in named.items())
+    protocols = ",".join(f"{name}:{LISTENER_PROTOCOLS.get(name, name)}" for name in named)
     # Kafka counts in seconds.
     check_s = -(-broker.leader_imbalance_check_interval_ms // 1000)
     return [

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
-from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.codes import ErrorCode
 
 _GROUP: Final = 0
@@ -32,7 +31,7 @@ def find_coordinator(services: BrokerServices, call: Call) -> Answer:
     """Answer which broker is the coordinator, or why there is none."""
     key_type = call.body.key_type if call.request.api_version >= 1 else _GROUP
     if key_type in (_GROUP, _TRANSACTION):
-        row = _coordinator(services)
+        row = _coordinator(services, call.listener)
     else:
         problem = "the type of the key is neither group (0) nor transaction (1)"
         row = _Coordinator(ErrorCode.INVALID_REQUEST, problem)
@@ -43,10 +42,10 @@ def find_coordinator(services: BrokerServices, call: Call) -> Answer:
     }
 
 
-def _coordinator(services: BrokerServices) -> _Coordinator:
+def _coordinator(services: BrokerServices, listener: str) -> _Coordinator:
     candidate = services.groups()
     broker_id = None if candidate is None else candidate.holder_id
-    address = None if broker_id is None else services.view.endpoint(broker_id, CLIENT_LISTENER)
+    address = None if broker_id is None else services.view.endpoint(broker_id, listener)
     if broker_id is None or address is None:
         return _Coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator of groups is elected yet")
     return _Coordinator(ErrorCode.NONE, None, broker_id, *address)

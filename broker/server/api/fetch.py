@@ -108,10 +108,10 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
         # Reading held the loop for long enough; others are next.
         await asyncio.sleep(0)
     if session is None:
-        return _pack(services, version, named, outcomes)
+        return _pack(services, version, call.listener, named, outcomes)
     ids = {key: each.topic_id for key in outcomes if (each := session.partitions.get(key)) is not None}
     answered = session.answer(outcomes, is_full=is_full)
-    return _pack(services, version, named, answered, session_id=session.session_id, ids=ids)
+    return _pack(services, version, call.listener, named, answered, session_id=session.session_id, ids=ids)
 
 
 def _refused(call: Call, keys: Iterable[PartitionKey]) -> dict[PartitionKey, FetchOutcome]:
@@ -210,6 +210,7 @@ def _position(each: _AskedPartition, asked_id: uuid.UUID | None, version: int) -
 def _pack(
     services: BrokerServices,
     version: int,
+    listener: str,
     named: _Named,
     outcomes: Mapping[PartitionKey, FetchOutcome],
     *,
@@ -247,5 +248,5 @@ def _pack(
         refused = FetchedPartition(number, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, b"")
         topics.setdefault(("", topic_id), []).append(refused)
     rows = [FetchedTopic(name, found, partitions) for (name, found), partitions in topics.items()]
-    endpoints = client_endpoints(view, leaders)
+    endpoints = client_endpoints(view, leaders, listener)
     return pack_fetch_response(version, rows, session_id=session_id, node_endpoints=endpoints)

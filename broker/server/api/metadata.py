@@ -90,6 +90,10 @@ def _answer(
     view, version = services.view, call.request.api_version
     # The rows are made while they are written, but with the brokers of now: a leader must be among them.
     brokers, rows = view.brokers, view.rows
+    if any(call.listener not in each.listeners for each in brokers.values()):
+        # Clients of this listener are not sent where it is not; the kept rows are of those that reach all.
+        brokers = {key: each for key, each in brokers.items() if call.listener in each.listeners}
+        rows = {}
     gives_operations = version >= 8 and call.body.include_topic_authorized_operations
     # Before version 12 a name cannot be null.
     unnamed = None if version >= 12 else ""
@@ -115,7 +119,7 @@ def _answer(
         topics = (row(name, found) for name, found in wanted)
     return {
         **_operations(call),
-        "brokers": [each._asdict() for each in client_endpoints(view, brokers)],
+        "brokers": [each._asdict() for each in client_endpoints(view, brokers, call.listener)],
         "cluster_id": services.cluster_id,
         "controller_id": view.controller_id if view.controller_id in brokers else -1,
         "topics": topics,
@@ -185,6 +189,6 @@ def describe_cluster(services: BrokerServices, call: Call) -> Answer:
         "controller_id": view.controller_id if view.controller_id in view.brokers else -1,
         "brokers": [
             {"broker_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
-            for each in client_endpoints(view, view.brokers)
+            for each in client_endpoints(view, view.brokers, call.listener)
         ],
     }

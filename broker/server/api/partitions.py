@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from broker.core.cluster_view import ClusterView
 from broker.wire.packing import NodeEndpoint
-from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
 
@@ -71,11 +70,11 @@ def current_leader(view: ClusterView, key: PartitionKey, error_code: int) -> tup
     return partition.leader, partition.leader_epoch
 
 
-def client_endpoints(view: ClusterView, broker_ids: Collection[int]) -> list[NodeEndpoint]:
-    """Return where clients reach those of these brokers that are live, in the order of their ids."""
+def client_endpoints(view: ClusterView, broker_ids: Collection[int], listener: str) -> list[NodeEndpoint]:
+    """Return where clients reach those of these brokers that have their listener, in the order of the ids."""
     found = []
     for broker_id in sorted(broker_ids):
-        address = view.endpoint(broker_id, CLIENT_LISTENER)
+        address = view.endpoint(broker_id, listener)
         if address is not None:
             found.append(NodeEndpoint(broker_id, *address, view.brokers[broker_id].rack))
     return found

@@ -107,5 +107,5 @@ def _packed(services: BrokerServices, call: Call, outcomes: dict[PartitionKey, P
                 )
             )
         topics.append((topic.name, rows))
-    endpoints = client_endpoints(view, leaders) if leaders else ()
+    endpoints = client_endpoints(view, leaders, call.listener) if leaders else ()
     return pack_produce_response(call.request.api_version, topics, node_endpoints=endpoints)

@@ -107,7 +107,7 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
         start = Start.FORCE_NEW_CLUSTER
     node = QuorumNode(config, start=start)
     asyncio.get_running_loop().set_exception_handler(functools.partial(_escaped, node))
-    with stop_requests(arguments.parent_fd) as stop_request:
+    with stop_requests(arguments.parent_fd, node.reload) as stop_request:
         if not await _start(node, stop_request):
             log.info("node %d stopped before it had started: %s", config.node.id, stop_request.result())
             return

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from pysyncobj.node import Node
 
+from quorum.platform.tls import MakeContext, TlsPort
 from quorum.raft.core.configuration import Configuration
 
 #: (peer, reason) pairs whose last log line is remembered.
@@ -46,6 +47,18 @@ class TransportOptions:
     def __post_init__(self) -> None:
         if not 0 < self.backoff_min_ms <= self.backoff_max_ms:
             raise ValueError(f"backoff_min_ms = {self.backoff_min_ms} is not within 1..{self.backoff_max_ms}")
+
+
+class PeerTls(NamedTuple):
+    """How connections with peers become TLS.
+
+    Attributes:
+        port: those that are accepted; None: they stay plain.
+        dial: makes the context of each that is dialled; None: they are plain.
+    """
+
+    port: TlsPort | None = None
+    dial: MakeContext | None = None
 
 
 @dataclass(slots=True)

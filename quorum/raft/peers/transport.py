@@ -22,6 +22,7 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport, TransportNotReadyError
 
 from quorum.errors import ProtocolError
+from quorum.platform.accepting import Acceptor
 from quorum.platform.listening import Listen, bind
 from quorum.platform.runtime import Runtime
 from quorum.raft.peers.admission import Admission
@@ -30,7 +31,14 @@ from quorum.raft.peers.dialling import dial
 from quorum.raft.peers.hello import NONCE_BYTES, Callee, Dialler, HelloRefusedError, PeerIdentity, Refusal
 from quorum.raft.peers.links import InboundLink, LinkContext, OutboundLink
 from quorum.raft.peers.peer import STRANGER_MS, Peer, unfit
-from quorum.raft.peers.peers import PeerLinks, PeerNode, TransportCounters, TransportOptions, split_address
+from quorum.raft.peers.peers import (
+    PeerLinks,
+    PeerNode,
+    PeerTls,
+    TransportCounters,
+    TransportOptions,
+    split_address,
+)
 from quorum.raft.peers.refusals import PeerRefusals
 
 log = logging.getLogger("quorate.transport")
@@ -59,6 +67,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         listen: Listen,
         members: Mapping[int, str],
         options: TransportOptions | None = None,
+        tls: PeerTls | None = None,
         admits_strangers: Callable[[], bool] = lambda: False,
         admission: Callable[[], Admission] = Admission,
         on_proven: Callable[[PeerIdentity], None] = lambda _: None,
@@ -74,6 +83,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             members: {node id: host:port to dial}; these addresses win over those of `addNode`. This node's
                 own entry is ignored.
             options: bounds and times.
+            tls: how connections become TLS; None: they stay plain.
             admits_strangers: whether nodes of the cluster that are no peers may become peers now.
             admission: what is known now of the disks that may speak for a node id.
             on_proven: gets the node that a hello proved, refused or not, before any other call names it.
@@ -87,6 +97,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._codec = codec
         self._listen = listen
         self._options = options or TransportOptions()
+        self._tls = tls or PeerTls()
         self._admits_strangers = admits_strangers
         self._admission = admission
         self._on_proven = on_proven
@@ -101,7 +112,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._handshakes: dict[InboundLink, None] = {}
         self.refusals = PeerRefusals(runtime, self._options.log_interval_ms)
         self._on_chunk: Callable[[], None] | None = None
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._stopped = False
         self.counters = TransportCounters()
         for node_id in sorted(members):
@@ -113,7 +124,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     async def start(self) -> None:
         """Listen and begin to dial."""
         listener = bind("listen.peer", self._listen)
-        self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listener)
+        self._acceptor = Acceptor(listener, self._accept, lambda _: True, tls=self._tls.port)
+        self._acceptor.start()
         for peer in self._peers.values():
             self._dial(peer)
 
@@ -128,8 +140,6 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         for link in finishing:
             link.abort()
         await asyncio.gather(*dialling, return_exceptions=True)
-        if self._server is not None:
-            await self._server.wait_closed()
 
     def destroy(self) -> None:
         """Close everything at once; what was not sent is lost."""
@@ -144,10 +154,9 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that the transport listens on; only after `start`."""
-        if self._server is None:
+        if self._acceptor is None:
             raise TransportNotReadyError("the transport is not started")
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
+        return self._acceptor.address
 
     def links(self) -> dict[int, PeerLinks]:
         """Return {node id: state of its connections}, ascending."""
@@ -168,7 +177,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     @property
     def ready(self) -> bool:
         """Whether the transport listens."""
-        return self._server is not None and not self._stopped
+        return self._acceptor is not None and not self._stopped
 
     def addNode(self, node: PeerNode) -> None:  # noqa: N802 - the contract's name
         """Begin to dial a member and accept its connections; its address in `members` wins over its own.
@@ -273,8 +282,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def _close_all(self) -> None:
         self._stopped = True
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.stop()
         elif isinstance(self._listen, socket.socket):
             self._listen.close()
         for peer in list(self._peers.values()):
@@ -290,7 +299,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     async def _connect(self, peer: Peer) -> None:
         try:
-            await dial(peer.address, partial(self._greet, peer), self._options)
+            await dial(peer.address, partial(self._greet, peer), self._options, self._tls.dial)
         except (OSError, UnicodeError) as error:
             text = f"{peer.address}: node {peer.node_id} cannot be reached: {error}"
             self.refusals.warn(peer.address, "unreachable", text)

@@ -135,9 +135,9 @@ class SimBroker:
 
     async def _serve_session(self, client: SimClient) -> None:
         record = broker_record(
-            client=Address(f"broker-{self.broker_id}", 9092),
+            clients={"CLIENT": Address(f"broker-{self.broker_id}", 9092)},
             broker=Address(f"broker-{self.broker_id}", 9192),
-            admin=Address(f"broker-{self.broker_id}", 9292),
+            admin=f"http://broker-{self.broker_id}:9292",
             rack="",
             incarnation=self.disk.incarnation,
             timestamp_ms=0,
@@ -227,7 +227,7 @@ class SimBroker:
             self.disk.delete(key)
             log = None
         if log is None:
-            log = self.disk.logs[key] = SimLog(topic_id)
+            log = self.disk.logs[key] = SimLog(key, topic_id)
         return self._open_replica(key, log, LeaderEpoch(-1))
 
     def close(self, replica: SimReplica) -> None:

@@ -19,6 +19,7 @@ from broker.server.api.transactions import add_partitions_to_txn
 from broker.server.api.txn_markers import write_txn_markers
 from broker.server.requests import Call, Handler
 from broker.wire.codec import decode_request, encode_response
+from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.apis import ApiKey
 from controller.wire.connection import BrokerConnection
 from quorum.errors import QuorateError
@@ -55,7 +56,7 @@ class Listener:
     def __init__(self, broker: SimBroker) -> None:
         """Serve nothing yet."""
         self._broker = broker
-        self._verifier = Verifier(self._connect)
+        self._verifier = Verifier(self._connect, is_on=True)
         self._verifier.attach(self._coordinator_id)
         # What they touch of a registry and of the ids that were given, a simulated broker has, too.
         registry, producer_ids = cast("Any", broker), cast("Any", SimpleNamespace(given_end=2**62))
@@ -77,7 +78,7 @@ class Listener:
     async def _serve(self, api_key: int, body: bytes, reply: Callable[[bytes], object]) -> None:
         version, handler = _SERVED[api_key]
         request = cast("Any", SimpleNamespace(api_version=version))
-        call = Call(request, decode_request(api_key, version, body), from_broker=True, records=())
+        call = Call(request, decode_request(api_key, version, body), True, (), CLIENT_LISTENER)
         reply(encode_response(api_key, version, await cast("Any", handler)(self._services, call)))
 
     def _broke(self, error: QuorateError) -> None:

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.log.batches import CONTROL, PREFIX, BatchHeader, parse_header
+from broker.log.errors import AppendError
 from broker.log.markers import EndMarker, end_marker_in
 from broker.log.opened import opened
 from broker.log.produced import CheckedBatch, ProducedBatch, produced_batch
 from broker.log.producers import Producers
 from broker.log.results import Appended
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 
@@ -52,7 +54,8 @@ class Record(NamedTuple):
 class SimLog:
     """A partition's log, from offset 0."""
 
-    def __init__(self, topic_id: uuid.UUID | None) -> None:
+    def __init__(self, key: PartitionKey, topic_id: uuid.UUID | None) -> None:
+        self._key = key
         self.topic_id = topic_id
         self.records: list[Record] = []
         #: [(leader epoch, its first offset)], rising
@@ -141,7 +144,7 @@ class SimLog:
 
     def check(self, records: bytes | memoryview) -> ProducedBatch:
         """Look at what was sent."""
-        return produced_batch(records, _SETTINGS)
+        return produced_batch(records, _SETTINGS, self._key)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer of an epoch has one."""
@@ -159,6 +162,8 @@ class SimLog:
         batch: CheckedBatch,
         leader_epoch: int,
         now_ms: int,  # noqa: ARG002 - as the real one
+        *,
+        must_be_open: bool = False,
     ) -> Appended:
         """Append a batch of one record, unless it is a repeat."""
         content = bytes(batch.content)
@@ -166,6 +171,9 @@ class SimLog:
         known = self.producers.check(batch.header, marker)
         if known is not None:
             return Appended(known.base_offset, known.last_offset, True)
+        header = batch.header
+        if must_be_open and not self.producers.is_open(header.producer_id, header.producer_epoch):
+            raise AppendError(ErrorCode.INVALID_TXN_STATE, "the transaction ended before")
         value = MARKER if marker is not None else _value(batch.header, content)
         offset = self.log_end_offset
         prefix = PREFIX.pack(offset, batch.header.batch_length, leader_epoch)

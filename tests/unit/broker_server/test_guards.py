@@ -17,6 +17,7 @@ from broker.server.guards import GUARDS, Guard, guarded, with_refused
 from broker.server.requests import Call, Request
 from broker.server.table import FOR_CLIENTS
 from broker.wire.codec import decode_response, encode_response, request_type
+from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from quorum.metadata.acl_records import (
@@ -38,7 +39,14 @@ ALICE = Principal("User:alice", "10.0.0.1")
 
 def call_of(api_key: int, version: int, body: Any, lists: AccessLists, principal: Principal = ALICE) -> Call:
     request = Request(api_key, version, 1, "c", memoryview(b""), 0, 0.0)
-    return Call(request, body, from_broker=False, records=(), access=Access(lists, principal))
+    return Call(
+        request,
+        body,
+        from_broker=False,
+        records=(),
+        listener=CLIENT_LISTENER,
+        access=Access(lists, principal),
+    )
 
 
 def codes_in(message: Any) -> list[int]:

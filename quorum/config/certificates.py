@@ -1,0 +1,106 @@
+"""The certificates of one process: read at its start, again on SIGHUP and every minute.
+
+Decides what counts when a file has changed: what is whole counts for the next connection, what is not keeps
+what was, with one warning a change. Connections that are open stay. Warns once a day before a certificate
+expires. Soft state only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from quorum.config.tls import TlsSection, read_material
+from quorum.errors import ConfigError
+from quorum.platform.tls import MakeContext, TlsMaterial, not_after_s
+
+log = logging.getLogger("quorate.tls")
+
+RELOAD_S: Final = 60.0
+_DAY_S: Final = 86_400.0
+#: how long before its end a certificate is warned of
+EXPIRY_WARNING_S: Final = 30 * _DAY_S
+
+
+class Certificates:
+    """What the TLS ports of one process prove and believe now."""
+
+    def __init__(self, settings: Mapping[str, TlsSection], used: Iterable[str]) -> None:
+        """Read every file that is used.
+
+        Args:
+            settings: {NAME: its settings}. used: the NAMEs that this process uses.
+
+        Raises:
+            ConfigError: a file is wrong.
+        """
+        self._settings = {name: settings[name] for name in used}
+        self._material: dict[str, TlsMaterial] = {}
+        #: {NAME: problem that was warned of}
+        self._problems: dict[str, str] = {}
+        self._warned_s: dict[str, float] = {}
+        for name, each in self._settings.items():
+            self._material[name] = read_material(each, name)
+        self._warn_of_expiry()
+
+    def accepting(self, name: str) -> MakeContext:
+        """Return what makes the context of a connection that this NAME accepts."""
+        return lambda: self._material[name].accepting()
+
+    def dialling(self, name: str) -> MakeContext:
+        """Return what makes the context of a connection that this NAME dials."""
+        return lambda: self._material[name].dialling()
+
+    def dialling_itself(self, name: str) -> MakeContext:
+        """Return what makes the context of a connection with this NAME's own port, whatever it is called."""
+
+        def make() -> ssl.SSLContext:
+            context = self._material[name].dialling()
+            context.check_hostname = False
+            return context
+
+        return make
+
+    def expiries(self) -> dict[str, float]:
+        """Return {NAME: when the first certificate of it that does expires, in seconds since 1970}."""
+        found: dict[str, float] = {}
+        for name, material in self._material.items():
+            whole = material.certificate + b"\n" + material.authorities.encode("ascii", "replace")
+            if (until_s := not_after_s(whole)) is not None:
+                found[name] = until_s
+        return found
+
+    def reload(self) -> None:
+        """Read every file again; a bad one changes nothing for its NAME."""
+        for name, settings in self._settings.items():
+            try:
+                material = read_material(settings, name)
+            except ConfigError as error:
+                if self._problems.get(name) != error.message:
+                    log.warning("what was read before stays in use: %s; %s", error.message, error.remedy)
+                self._problems[name] = error.message
+                continue
+            if self._problems.pop(name, None) or material != self._material[name]:
+                log.info("the files of tls.%s are read again and count from the next connection on", name)
+            self._material[name] = material
+        self._warn_of_expiry()
+
+    async def run(self) -> None:
+        """Read the files again every minute, for ever."""
+        while self._settings:
+            await asyncio.sleep(RELOAD_S)
+            self.reload()
+
+    def _warn_of_expiry(self) -> None:
+        now_s = time.time()
+        for name, until_s in self.expiries().items():
+            if until_s - now_s > EXPIRY_WARNING_S or now_s - self._warned_s.get(name, 0.0) < _DAY_S:
+                continue
+            self._warned_s[name] = now_s
+            days = (until_s - now_s) / _DAY_S
+            told = f"expires in {days:.1f} days" if days > 0 else f"expired {-days:.1f} days ago"
+            log.warning("a certificate of tls.%s %s: replace its files, nothing needs a restart", name, told)

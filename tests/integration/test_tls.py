@@ -1,0 +1,175 @@
+"""TLS at nodes: unchanged clients with and without a certificate, peers, and what does not speak it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.support.certificates import Authority
+from tests.support.nodes import eventually
+from tests.support.secure_nodes import SecureNodes, secure_kazoo
+
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("pki") / "ours")
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("pki") / "theirs")
+
+
+@pytest.fixture(scope="module")
+def nodes(authority: Authority) -> Iterator[SecureNodes]:
+    with SecureNodes(authority, tls={"client_auth": "want"}) as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", ["", "alice"])
+def test_kazoo_speaks_tls_with_and_without_a_certificate(
+    nodes: SecureNodes, authority: Authority, name: str
+) -> None:
+    client = secure_kazoo(nodes.secure_hosts, authority, name)
+    client.start(WAIT_S)
+    try:
+        path = client.create("/tls-", b"v" * 100_000, sequence=True)
+        plain = KazooClient(nodes.hosts)
+        plain.start(WAIT_S)
+        assert plain.get(path)[0] == client.get(path)[0] == b"v" * 100_000
+        plain.stop()
+        plain.close()
+    finally:
+        client.stop()
+        client.close()
+
+
+def ended(bare: socket.socket) -> bool:
+    """Tell whether the other side ends a connection and says nothing."""
+    try:
+        return bare.recv(10) == b""
+    except ConnectionResetError:
+        return True
+
+
+def refused(port: int, context: ssl.SSLContext) -> bool:
+    """Tell whether a TLS port does not serve this client."""
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as bare:
+        try:
+            with context.wrap_socket(bare, server_hostname="127.0.0.1") as secure:
+                secure.sendall(b"ruok")
+                return secure.recv(10) != b"imok"
+        except (ssl.SSLError, ConnectionError):
+            return True
+
+
+def test_a_certificate_of_another_authority_is_refused(
+    nodes: SecureNodes, authority: Authority, stranger: Authority
+) -> None:
+    mallory = authority.context()
+    mallory.load_cert_chain(*stranger.issue("mallory"))
+    assert refused(nodes.secure_port(), mallory)
+    eventually(lambda: "its certificate is refused: unable to get local issuer" in nodes.output(), WAIT_S)
+    assert refused(nodes.secure_port(), stranger.context())
+    assert not refused(nodes.secure_port(), authority.context())
+
+
+def test_a_needed_certificate_is_asked_of_clients(authority: Authority) -> None:
+    with SecureNodes(authority) as nodes:
+        assert refused(nodes.secure_port(), authority.context())
+        eventually(lambda: "client port: it gave no certificate" in nodes.output(), WAIT_S)
+        assert not refused(nodes.secure_port(), authority.context("alice"))
+
+
+def test_versions_below_the_minimum_are_refused(authority: Authority) -> None:
+    context = authority.context("alice")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with SecureNodes(authority, tls={"minimum_version": "1.3"}) as nodes:
+        assert refused(nodes.secure_port(), context)
+        eventually(lambda: "client port: unsupported protocol" in nodes.output(), WAIT_S)
+
+
+def test_plain_bytes_on_the_tls_port_are_named(nodes: SecureNodes) -> None:
+    with socket.create_connection(("127.0.0.1", nodes.secure_port())) as bare:
+        bare.sendall(b"ruok")
+        assert ended(bare)
+    eventually(
+        lambda: "on the client port: it speaks no TLS, for its first byte is b'r'" in nodes.output(), WAIT_S
+    )
+
+
+def test_tls_bytes_on_the_plain_port_are_named(nodes: SecureNodes, authority: Authority) -> None:
+    with (
+        socket.create_connection(("127.0.0.1", nodes.nodes[1].client_port)) as bare,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        authority.context().wrap_socket(bare, server_hostname="127.0.0.1")
+    eventually(lambda: "it speaks TLS, and this port is plain" in nodes.output(), WAIT_S)
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"])
+def test_a_hanging_handshake_ends(nodes: SecureNodes, begun: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", nodes.secure_port()), timeout=WAIT_S) as bare:
+        bare.sendall(begun)
+        assert ended(bare)
+    assert "the handshake was not done within 1 s" in nodes.output()
+
+
+def test_a_removed_authority_is_gone_at_the_next_accept(
+    tmp_path: Path, authority: Authority, stranger: Authority
+) -> None:
+    both = tmp_path / "both.pem"
+    both.write_text(authority.file.read_text() + stranger.file.read_text())
+    with SecureNodes(authority, tls={"authorities_file": str(both)}) as nodes:
+        certificate, key = stranger.issue("bob")
+        bob = authority.context()
+        bob.load_cert_chain(certificate, key)
+        standing = KazooClient(
+            nodes.secure_hosts, use_ssl=True, ca=str(both), certfile=str(certificate), keyfile=str(key)
+        )
+        standing.start(WAIT_S)
+        both.write_text("nothing")
+        nodes.reload()
+        eventually(lambda: "what was read before stays in use: tls.client.auth" in nodes.output(), WAIT_S)
+        assert not refused(nodes.secure_port(), bob)
+        both.write_text(authority.file.read_text())
+        nodes.reload()
+        eventually(lambda: "the files of tls.client are read again" in nodes.output(), WAIT_S)
+        assert refused(nodes.secure_port(), bob)
+        # What is open stays.
+        assert standing.exists("/") is not None
+        standing.stop()
+        standing.close()
+
+
+def test_peers_change_over_to_tls_without_a_pause(authority: Authority) -> None:
+    with SecureNodes(authority, nodes=3) as nodes:
+        client = KazooClient(nodes.hosts)
+        client.start(WAIT_S)
+        steps: list[dict[str, object]] = [
+            {"port_unification": True},
+            {"ssl_quorum": True},
+            {"port_unification": False},
+        ]
+        for number, step in enumerate(steps):
+            nodes.secure(**step)
+            for node_id in nodes.node_ids:
+                nodes.stop(node_id)
+                nodes.start_node(node_id)
+                nodes.wait_ready()
+                client.retry(client.create, f"/step-{number}-{node_id}", b"")
+        assert len(client.get_children("/")) == 10
+        client.stop()
+        client.close()
+        # A peer that dials without TLS is refused now.
+        with socket.create_connection(("127.0.0.1", nodes.nodes[1].peer_port)) as bare:
+            bare.sendall(b"QRTM")
+            assert ended(bare)
+        eventually(lambda: "on the peer port: it speaks no TLS" in nodes.output(), WAIT_S)
