@@ -23,6 +23,7 @@ from broker.config.listeners import (
     check_listen,
     optional_address,
 )
+from broker.core.access.principals import MappingRule
 from controller.core.brokers import CLIENT_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
@@ -73,6 +74,19 @@ def _hosts(value: object, _folder: Path) -> tuple[Address, ...]:
 _HOSTS = ValueKind('a list of host:port, as ["127.0.0.1:2181"]', _hosts, listed=True)
 
 
+def _rules(value: object, _folder: Path) -> tuple[MappingRule, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
+        raise ValueError("is not a list of rules")
+    rules = []
+    for each in value:
+        try:
+            rules.append(MappingRule.parse(each))
+        except ValueError as error:
+            raise ValueError(f"has {each!r}, which {error}") from error
+    return tuple(rules)
+
+
+_RULES = ValueKind('a list of rules, as ["RULE:^CN=([^,]+).*$/$1/L", "DEFAULT"]', _rules, listed=True)
 _AUTHORIZER = text(
     r"|(kafka\.security\.authorizer\.)?AclAuthorizer",
     '"AclAuthorizer", kafka.security.authorizer.AclAuthorizer, or ""',
@@ -211,6 +225,8 @@ class BrokerSecuritySection:
     authorizer_class_name: str = setting(_AUTHORIZER, "")
     #: principals that may do everything
     super_users: tuple[str, ...] = setting(texts(r"[^:]+:.+", 'principal, as "User:admin"'), ())
+    #: how the subject of a client's certificate becomes its principal
+    ssl_principal_mapping_rules: tuple[MappingRule, ...] = setting(_RULES, (MappingRule(),))
     #: whether everybody may use what no access list is about
     allow_everyone_if_no_acl_found: bool = setting(BOOLEAN, False)
     #: names by which the admin port may be asked, as a node's

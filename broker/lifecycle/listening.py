@@ -157,7 +157,9 @@ class Listeners:
             api = ApiHandlers(services, for_brokers=False, listener=name)
             port = "client" if name == CLIENT_LISTENER else name.lower()
             tls = self._tls(port)
-            self._listeners.append(Listener(bound, name=port, api=api, limits=self._limits, tls=tls))
+            rules = self._config.security.ssl_principal_mapping_rules
+            listener = Listener(bound, name=port, api=api, limits=self._limits, tls=tls, rules=rules)
+            self._listeners.append(listener)
 
     def _tls(self, name: str) -> TlsPort | None:
         is_tls = name in self._config.tls_used()

@@ -14,11 +14,13 @@ import itertools
 import socket
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import iscoroutine
 from typing import Final, cast
 
+from broker.core.access.lists import ANONYMOUS, Principal
+from broker.core.access.principals import MappingRule, principal_of
 from broker.core.control_gate import ControlOrder
 from broker.server.flow import MOVES, FlowInput, RequestFlow
 from broker.server.refusals import Refusals
@@ -33,9 +35,10 @@ from controller.wire.frames import REQUEST_KEY, parse_request_header, parse_requ
 from controller.wire.incoming import FrameBuffer, scratch
 from controller.wire.sasl import SaslGate
 from controller.wire.scram import ScramServer
-from quorum.errors import ProtocolError
+from quorum.errors import ProtocolError, quoted
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
+from quorum.platform.subjects import peer_subject
 
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
@@ -68,6 +71,8 @@ class Shared:
     failures: Refusals
     shedder: Shedder[ListenerConnection]
     turns: Turns
+    #: how certificates name principals
+    rules: Sequence[MappingRule]
     #: {api key: from the arrival of a request until its response}
     times: defaultdict[int, Histogram]
     #: which of the connections a controller is heard by
@@ -101,7 +106,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         #: host:port of the peer, for the log
         self.peer = ""
-        self._client_host = ""
+        self._sender = Principal(ANONYMOUS, "")
         self._incoming = FrameBuffer(shared.scratch)
         self._waiting: deque[Request] = deque()
         #: Begun, in the order of the requests.
@@ -119,7 +124,9 @@ class ListenerConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "a peer that has left"
-        self._client_host = str(address[0]) if address else ""
+        subject = peer_subject(transport.get_extra_info("ssl_object"))
+        name = ANONYMOUS if subject is None else principal_of(subject, self._shared.rules)
+        self._sender = Principal(name or "", str(address[0]) if address else "")
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         # A peer that vanished without a word is found by the system's probes.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -128,6 +135,8 @@ class ListenerConnection(asyncio.BufferedProtocol):
                 self._shared.limits.authentication_timeout_ms / 1000, self._check_authenticated
             )
         self._shedder.opened(self)
+        if name is None:
+            self._refuse(f"no rule of security.ssl_principal_mapping_rules is for {quoted(subject or '')}")
 
     def is_idle(self) -> bool:
         """Tell whether nothing is done for the peer; what waits for it to read its answers does not count."""
@@ -293,10 +302,9 @@ class ListenerConnection(asyncio.BufferedProtocol):
             self._refuse(error.message)
             return
         body = frame[header.body_offset :]
-        now_s, host = time.monotonic(), self._client_host
-        self._enqueue(
-            Request(api_key, api_version, correlation_id, header.client_id, body, len(frame), now_s, host)
-        )
+        now_s, sender = time.monotonic(), self._sender
+        about = api_key, api_version, correlation_id, header.client_id, body, len(frame), now_s
+        self._enqueue(Request(*about, client_host=sender.host, principal=sender.name))
 
     def _enqueue(self, request: Request) -> None:
         self._waiting.append(request)

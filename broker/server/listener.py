@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import defaultdict
+from collections.abc import Sequence
 
+from broker.core.access.principals import MappingRule
 from broker.server.connection import ListenerConnection, Shared
 from broker.server.refusals import Refusals
 from broker.server.requests import Api
@@ -36,6 +38,7 @@ class Listener:
         sasl: ScramServer | None = None,
         limits: ListenerLimits | None = None,
         tls: TlsPort | None = None,
+        rules: Sequence[MappingRule] = (MappingRule(),),
     ) -> None:
         """Listen on a bound socket, which belongs to the listener from now on.
 
@@ -46,6 +49,7 @@ class Listener:
             sasl: what a peer must prove first; None: nothing.
             limits: bounds; None: the defaults.
             tls: how connections become TLS; None: they stay plain.
+            rules: how certificates name principals.
         """
         self.name = name
         limits = limits or ListenerLimits()
@@ -55,7 +59,15 @@ class Listener:
             name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
         )
         self._shared = Shared(
-            api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns(), defaultdict(Histogram)
+            api,
+            sasl,
+            limits,
+            Refusals(name),
+            Refusals(name),
+            self._shedder,
+            Turns(),
+            rules,
+            defaultdict(Histogram),
         )
         self._acceptor = Acceptor(
             bound,
