@@ -24,6 +24,7 @@ from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 from quorum.platform.recording import Recordings
+from quorum.platform.tls import MakeContext
 
 #: A shorter silence of a disk is a stall, whatever the session's timeout.
 DISK_HANG_MS_MIN: Final = 2000.0
@@ -35,6 +36,8 @@ class BrokerParts(NamedTuple):
     config: BrokerConfig
     #: peer secrets; the first one is used, all are accepted
     secrets: Sequence[str]
+    #: makes the context of each connection with a broker listener; None: they are plain
+    tls: MakeContext | None
     cluster_id: str
     trust: Trust
     view: ClusterView
@@ -64,6 +67,7 @@ class BrokerParts(NamedTuple):
 async def open_parts(
     config: BrokerConfig,
     secrets: Sequence[str],
+    tls: MakeContext | None,
     cluster_id: str,
     view: ClusterView,
     *,
@@ -95,18 +99,11 @@ async def open_parts(
         broker_id,
         directory,
         view,
-        options=ReplicationOptions(
-            replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
-            disk_hang_ms=_disk_hang_ms(config),
-            max_incremental_fetch_session_cache_slots=config.limits.max_incremental_fetch_session_cache_slots,
-            verifies_transactions=config.transactions.transaction_partition_verification_enable,
-            log_cleaner_backoff_ms=config.cleaner.log_cleaner_backoff_ms,
-            log_cleaner_dedupe_buffer_size=config.cleaner.log_cleaner_dedupe_buffer_size,
-            log_cleaner_io_max_bytes_per_second=config.cleaner.log_cleaner_io_max_bytes_per_second,
-        ),
+        options=_replication_options(config),
         secrets=secrets,
         cluster_id=cluster_id,
         dial=config.dial,
+        tls=tls,
         settings_of=configs.settings_of,
         recordings=recordings,
         producer_ids=producer_ids,
@@ -120,6 +117,7 @@ async def open_parts(
     return BrokerParts(
         config=config,
         secrets=secrets,
+        tls=tls,
         cluster_id=cluster_id,
         trust=trust,
         view=view,
@@ -130,6 +128,18 @@ async def open_parts(
         recordings=recordings,
         producer_ids=producer_ids,
         queue=queue,
+    )
+
+
+def _replication_options(config: BrokerConfig) -> ReplicationOptions:
+    return ReplicationOptions(
+        replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
+        disk_hang_ms=_disk_hang_ms(config),
+        max_incremental_fetch_session_cache_slots=config.limits.max_incremental_fetch_session_cache_slots,
+        verifies_transactions=config.transactions.transaction_partition_verification_enable,
+        log_cleaner_backoff_ms=config.cleaner.log_cleaner_backoff_ms,
+        log_cleaner_dedupe_buffer_size=config.cleaner.log_cleaner_dedupe_buffer_size,
+        log_cleaner_io_max_bytes_per_second=config.cleaner.log_cleaner_io_max_bytes_per_second,
     )
 
 

@@ -36,6 +36,7 @@ from controller.wire.scram import ScramServer
 from quorum.errors import ProtocolError
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
+from quorum.platform.tls import FIRST_BYTE, subject_of
 
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
@@ -70,6 +71,8 @@ class Shared:
     turns: Turns
     #: {api key: from the arrival of a request until its response}
     times: defaultdict[int, Histogram]
+    #: principals of the certificates that are taken; None: none is looked at
+    admits: frozenset[str] | None = None
     #: which of the connections a controller is heard by
     order: ControlOrder = field(default_factory=ControlOrder)
     #: of the connections, as they are accepted
@@ -124,10 +127,22 @@ class ListenerConnection(asyncio.BufferedProtocol):
         # A peer that vanished without a word is found by the system's probes.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._gate is not None:
+            if self._shared.admits is not None and not self._is_admitted(self._transport):
+                return
             self._deadline = asyncio.get_running_loop().call_later(
                 self._shared.limits.authentication_timeout_ms / 1000, self._check_authenticated
             )
         self._shedder.opened(self)
+
+    def _is_admitted(self, transport: asyncio.Transport) -> bool:
+        """Tell whether the peer's certificate is of somebody who may speak here; ends it if not."""
+        principal = f"User:{subject_of(transport.get_extra_info('peercert'))}"
+        if principal in (self._shared.admits or ()):
+            return True
+        self._shared.refusals.note(self.peer, f"{principal} is not in security.super_users")
+        self._transport = None
+        transport.abort()
+        return False
 
     def is_idle(self) -> bool:
         """Tell whether nothing is done for the peer; what waits for it to read its answers does not count."""
@@ -264,6 +279,8 @@ class ListenerConnection(asyncio.BufferedProtocol):
         bytes_max, why = min(limits)
         if REQUEST_KEY.size <= length <= bytes_max:
             return None
+        if length >> 24 == FIRST_BYTE[0]:
+            return "it speaks TLS, and this port is plain"
         return f"a frame of {length} bytes; {REQUEST_KEY.size} to {bytes_max} are allowed ({why})"
 
     def _has_room(self) -> bool:

@@ -36,6 +36,7 @@ class Listener:
         sasl: ScramServer | None = None,
         limits: ListenerLimits | None = None,
         tls: TlsPort | None = None,
+        admits: frozenset[str] | None = None,
     ) -> None:
         """Listen on a bound socket, which belongs to the listener from now on.
 
@@ -46,6 +47,7 @@ class Listener:
             sasl: what a peer must prove first; None: nothing.
             limits: bounds; None: the defaults.
             tls: how connections become TLS; None: they stay plain.
+            admits: principals of the certificates that are taken; None: none is looked at.
         """
         self.name = name
         limits = limits or ListenerLimits()
@@ -55,7 +57,9 @@ class Listener:
             name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
         )
         self._shared = Shared(
-            api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns(), defaultdict(Histogram)
+            *(api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns()),
+            times=defaultdict(Histogram),
+            admits=admits,
         )
         self._acceptor = Acceptor(
             bound,

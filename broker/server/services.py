@@ -17,6 +17,7 @@ from broker.stores.settings import SettingsStore
 from controller.runtime.controller import Controller
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.platform.tls import MakeContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class BrokerServices:
     controller: Callable[[], Controller | None]
     #: Returns the candidate for coordinator of the present session; None without a session.
     groups: Callable[[], Coordinator | None] = lambda: None
+    #: Makes the context of a connection with another broker's TLS listener of clients; None: none is dialled.
+    tls: MakeContext | None = None
 
     def active_controller(self) -> Controller | None:
         """Return the controller, if it is this broker's candidate."""
