@@ -14,12 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from broker.client import groups
-from broker.client.errors import (
-    BrokerRequestError,
-    NoBrokerAnswersError,
-    UnsupportedByBrokerError,
-)
-from broker.client.groups import CommittedOffset, GroupDescription, GroupListing
+from broker.client.errors import BrokerRequestError, NoBrokerAnswersError, UnsupportedByBrokerError
 from broker.client.links import Address, Link, Links, parse_address
 from broker.client.metadata import ClusterMetadata, read_metadata
 from broker.client.partitions import (
@@ -50,6 +45,7 @@ from controller.wire.apis import ApiKey
 from controller.wire.codes import INDEFINITE, RETRIABLE, ErrorCode
 from controller.wire.connection import BrokerConnectionLostError, BrokerUnreachableError
 from quorum.metadata.paths import PartitionKey
+from quorum.platform.tls import MakeContext
 
 #: Pause between two attempts of one call, in seconds.
 RETRY_PAUSE_S: Final = 0.1
@@ -75,20 +71,27 @@ Outcome = TypeVar("Outcome", Produced, FetchedRecords, FoundOffset, FoundProduce
 class BrokerClient:
     """A client of one cluster; use it as an async context manager, or call `close`."""
 
-    def __init__(self, bootstrap: str, *, client_id: str = "quorate", timeout_ms: int = 10_000) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "quorate",
+        timeout_ms: int = 10_000,
+        tls: MakeContext | None = None,
+    ) -> None:
         """Connect to nobody yet.
 
         Args:
             bootstrap: "host:port,…" of client listeners; one that answers is enough.
-            client_id: names this process to people.
-            timeout_ms: of one call, attempts and pauses together.
+            client_id: names this process to people. timeout_ms: of one call, attempts and pauses together.
+            tls: makes the context of each connection; None: plain.
 
         Raises:
             UsageError: an address is malformed.
         """
         self._bootstrap: list[Address] = [parse_address(each.strip()) for each in bootstrap.split(",")]
         self._timeout_ms = timeout_ms
-        self._links = Links(client_id)
+        self._links = Links(client_id, tls)
         self._metadata = ClusterMetadata(None, -1, {}, {})
 
     async def __aenter__(self) -> Self:
@@ -350,11 +353,11 @@ class BrokerClient:
 
     # -- groups -----------------------------------------------------------------------------------------
 
-    async def list_groups(self) -> list[GroupListing]:
+    async def list_groups(self) -> list[groups.GroupListing]:
         """Return the consumer groups."""
         return await self.coordinate("", ApiKey.LIST_GROUPS, {}, groups.read_listings)
 
-    async def describe_group(self, group_id: str) -> GroupDescription:
+    async def describe_group(self, group_id: str) -> groups.GroupDescription:
         """Return a group and its members; a group that does not exist is "Dead"."""
         try:
             return await self.coordinate(
@@ -376,7 +379,7 @@ class BrokerClient:
             lambda response: groups.read_description(response.groups[0]),
         )
 
-    async def committed_offsets(self, group_id: str) -> dict[PartitionKey, CommittedOffset]:
+    async def committed_offsets(self, group_id: str) -> dict[PartitionKey, groups.CommittedOffset]:
         """Return what a group has committed."""
         values = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
         return await self.coordinate(

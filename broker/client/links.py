@@ -23,6 +23,7 @@ from controller.wire.connection import (
 )
 from quorum.config.address import parse_member_address
 from quorum.errors import UsageError, shown, told_by_os
+from quorum.platform.tls import MakeContext
 
 #: The version that every broker knows.
 _API_VERSIONS_VERSION: Final = 0
@@ -115,8 +116,9 @@ class Link:
 class Links:
     """The connections of one client."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, tls: MakeContext | None) -> None:
         self._client_id = client_id
+        self._tls = tls
         self._links: dict[Address, Link] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
 
@@ -133,7 +135,9 @@ class Links:
         remedy = "see that the broker runs and that the address is that of its client listener"
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                connection = await BrokerConnection.connect(*address, client_id=self._client_id)
+                connection = await BrokerConnection.connect(
+                    *address, client_id=self._client_id, tls=self._tls
+                )
         except TimeoutError as error:
             problem = f"broker {name} does not answer within {timeout_ms} ms"
             raise BrokerUnreachableError(problem, remedy) from error

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.broker import require_extra
+from quorum.cli.commands.status import add_tls_options
 from quorum.errors import printable
+from quorum.platform.tls import DIALLING
 
 if TYPE_CHECKING:
     from broker.client.partition_admin import PartitionAdminClient, PartitionResult
@@ -39,6 +41,7 @@ def add_actions(
         default=DEFAULT_BOOTSTRAP,
         help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
     )
+    add_tls_options(shared)
     shared.add_argument("--json", action="store_true", help="print JSON")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text, act in rows:
@@ -54,7 +57,9 @@ def run_action(arguments: argparse.Namespace) -> int:
 
     async def ask() -> int:
         act: Act = arguments.act
-        async with PartitionAdminClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
+        async with PartitionAdminClient(
+            arguments.bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get()
+        ) as client:
             return await act(client, arguments)
 
     return asyncio.run(ask())

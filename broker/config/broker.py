@@ -24,7 +24,7 @@ from broker.config.listeners import (
     optional_address,
 )
 from broker.core.access.principals import MappingRule
-from controller.core.brokers import CLIENT_LISTENER
+from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
 from quorum.config.node import HOST_NAME, read_peer_secrets
@@ -219,12 +219,14 @@ class BrokerSecuritySection:
 
     #: the same bytes at every broker; surrounding white space does not count
     peer_secret_file: Path = setting(PATH)
+    #: how brokers reach each other: "secret" proves the peer secret, "ssl" does so within TLS, [tls.broker]
+    inter_broker_protocol: str = setting(text("secret|ssl", "secret or ssl"), "secret")
+    #: principals that may do everything; by TLS the broker listener takes their certificates alone
+    super_users: tuple[str, ...] = setting(texts(r"User:.+", "principal, as User:NAME,"), ())
     #: whether znodes of the brokers may be changed by holders of the secret alone; a protected tree stays so
     protect_znodes: bool = setting(BOOLEAN, False)
     #: who decides what clients may do: "AclAuthorizer" by access lists in the quorum, nobody if it is empty
     authorizer_class_name: str = setting(_AUTHORIZER, "")
-    #: principals that may do everything
-    super_users: tuple[str, ...] = setting(texts(r"[^:]+:.+", 'principal, as "User:admin"'), ())
     #: how the subject of a client's certificate becomes its principal
     ssl_principal_mapping_rules: tuple[MappingRule, ...] = setting(_RULES, (MappingRule(),))
     #: whether everybody may use what no access list is about
@@ -345,7 +347,8 @@ def _tls_used(
     listen: BrokerListenSection, security: BrokerSecuritySection, quorum: QuorumSection
 ) -> dict[str, str]:
     used = {
-        "ssl": ("SSL" in dict(listen.listeners), "listen.listeners"),
+        "ssl": (TLS_LISTENER in dict(listen.listeners), "listen.listeners"),
+        "broker": (security.inter_broker_protocol == "ssl", "security.inter_broker_protocol"),
         "admin": (security.admin_ssl, "security.admin_ssl"),
         "quorum": (quorum.ssl, "quorum.ssl"),
     }
@@ -414,6 +417,10 @@ def _build(
         admin = listen.admin if listen else None
         is_encrypted = security.admin_ssl or security.admin_behind_proxy
         check_admin_port(admin, tokens, problems, is_encrypted=is_encrypted)
+        if security.inter_broker_protocol == "ssl" and not security.super_users:
+            problem = "names nobody, and inter_broker_protocol is ssl: every broker would be refused"
+            remedy = 'name the certificates of all brokers, as ["User:CN=broker-1", "User:CN=broker-2"]'
+            problems.append(ConfigProblem("security.super_users", "[]", problem, remedy))
         if listen and quorum:
             check_tls(tls, BROKER_TLS, _tls_used(listen, security, quorum), problems)
     if groups:

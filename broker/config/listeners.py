@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
+from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_address, parse_member_address
 from quorum.config.settings import ADDRESS, OPTIONAL_ADDRESS, ValueKind, setting, text
-from quorum.config.tls import DIALLER, TlsName
+from quorum.config.tls import DIALLER, MUTUAL, TlsName
 from quorum.errors import ConfigProblem
 
 #: of the listeners that may be given
-PROTOCOLS: Final = ("SSL",)
+PROTOCOLS: Final = (TLS_LISTENER,)
 _LATER: Final = ("SASL_SSL", "SASL_PLAINTEXT")
 
 
@@ -90,6 +90,7 @@ LISTENER_PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SAS
 #: {NAME of [tls.NAME]: what it is}
 BROKER_TLS: Final = {
     "ssl": TlsName(),
+    "broker": MUTUAL,
     "admin": TlsName("want"),
     "quorum": DIALLER,
 }

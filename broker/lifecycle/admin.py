@@ -23,6 +23,7 @@ from broker.lifecycle.state import BrokerState
 from broker.replication.compaction import CompactionStatus
 from broker.server.listener import Listener
 from controller.runtime.controller import Controller
+from quorum.admin.metrics import tls_metrics
 from quorum.platform.loop_watch import LoopWatch
 
 
@@ -89,6 +90,7 @@ class BrokerView:
             value=0 if registration is None else registration.generation,
         )
         yield from _loop_metrics(self._loop_watch)
+        yield from tls_metrics(self._listeners.certificates)
         if state.parts is None:
             return
         yield from _replica_metrics(state.parts)

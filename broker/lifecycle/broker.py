@@ -173,13 +173,14 @@ class Broker:
             authorizer=parts.authorizer,
             controller=lambda: self.state.registration and self.state.registration.controller,
             groups=lambda: self.state.registration and self.state.registration.coordinator,
+            tls=self._certificates.dialling("ssl") if "ssl" in self._certificates else None,
         )
 
     async def _connect(self) -> BrokerSession:
         """Return a session with the quorum, however long that is away."""
         quorum = self.state.config.quorum
         hosts = ",".join(map(str, quorum.hosts))
-        tls = self._certificates.dialling("quorum") if quorum.ssl else None
+        tls = self._certificates.dialling("quorum") if "quorum" in self._certificates else None
         while True:
             session = self.state.session = BrokerSession(self.state.config, hosts, self.fail, tls)
             try:
@@ -214,6 +215,7 @@ class Broker:
                 parts = state.parts = state.parts or await open_parts(
                     state.config,
                     self._secrets,
+                    self._certificates.dialling("broker") if "broker" in self._certificates else None,
                     state.cluster_id,
                     state.view,
                     on_failure=self.fail,

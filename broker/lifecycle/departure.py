@@ -115,6 +115,7 @@ class Departure:
             cluster_id=parts.cluster_id,
             client_id=f"broker-{broker.id}",
             timeout_ms=broker.control_request_timeout_ms,
+            tls=parts.tls,
         )
         try:
             body = await connection.request(

@@ -12,6 +12,7 @@ import contextlib
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import NamedTuple
 
 from broker.config.broker import BrokerConfig
@@ -29,7 +30,6 @@ from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import read_admin_tokens
 from quorum.config.certificates import Certificates
 from quorum.platform.listening import bind
-from quorum.platform.tls import TlsPort
 
 
 class BrokerSockets(NamedTuple):
@@ -45,12 +45,13 @@ class Advertised(NamedTuple):
 
     Attributes:
         clients: {listener: address}, the plain one first. broker: for the controller and followers.
-        admin: URL of the HTTP port.
+        admin: URL of the HTTP port. is_broker_tls: whether the broker listener speaks TLS.
     """
 
     clients: Mapping[str, Address]
     broker: Address
     admin: str
+    is_broker_tls: bool = False
 
 
 class AnnouncedView(ClusterView):
@@ -81,7 +82,7 @@ class Listeners:
             view: wakes the client listener.
             certificates: of the listeners that speak TLS.
         """
-        self._certificates = certificates
+        self.certificates = certificates
         self._config = config
         self._limits = ListenerLimits(**asdict(config.limits))
         self._secrets = secrets
@@ -114,7 +115,7 @@ class Listeners:
         self._admin_url = f"{scheme}://{_address_of(admin)}"
         tokens = read_admin_tokens(security.admin_operate_token_file, security.admin_read_token_file)
         app = base_app(view, hosts=security.admin_hosts, tokens=tokens)
-        self._admin = AdminServer(app, admin, self._tls("admin"))
+        self._admin = AdminServer(app, admin, self.certificates.port("admin"))
         await self._admin.start()
 
     def start(self, services: BrokerServices) -> None:
@@ -122,7 +123,11 @@ class Listeners:
         assert self._broker is not None
         sasl = ScramServer(self._secrets, services.cluster_id)
         api = ApiHandlers(services, for_brokers=True)
-        self._listeners.append(Listener(self._broker, name="broker", api=api, sasl=sasl, limits=self._limits))
+        tls = self.certificates.port("broker")
+        admits = None if tls is None else frozenset(self._config.security.super_users)
+        rules = self._config.security.ssl_principal_mapping_rules
+        listen = partial(Listener, self._broker, name="broker", api=api, limits=self._limits, rules=rules)
+        self._listeners.append(listen(sasl=sasl, tls=tls, admits=admits))
         self._client_start = asyncio.ensure_future(self._accept_clients(services))
 
     def advertised(self) -> Advertised:
@@ -134,7 +139,7 @@ class Listeners:
             named[CLIENT_LISTENER] = parse_member_address(given.client)
         clients = {name: named.get(name) or _address_of(bound) for name, bound in self._clients.items()}
         broker = parse_member_address(given.broker) if given.broker else _address_of(self._broker)
-        return Advertised(clients, broker, self._admin_url)
+        return Advertised(clients, broker, self._admin_url, is_broker_tls="broker" in self.certificates)
 
     def each(self) -> list[Listener]:
         """Return the listeners that serve: of brokers, and of clients once they are accepted."""
@@ -156,14 +161,10 @@ class Listeners:
         for name, bound in self._clients.items():
             api = ApiHandlers(services, for_brokers=False, listener=name)
             port = "client" if name == CLIENT_LISTENER else name.lower()
-            tls = self._tls(port)
+            tls = self.certificates.port(port)
             rules = self._config.security.ssl_principal_mapping_rules
             listener = Listener(bound, name=port, api=api, limits=self._limits, tls=tls, rules=rules)
             self._listeners.append(listener)
-
-    def _tls(self, name: str) -> TlsPort | None:
-        is_tls = name in self._config.tls_used()
-        return TlsPort(name, self._certificates.accepting(name)) if is_tls else None
 
     def _own(self, bound: socket.socket) -> socket.socket:
         return self._sockets.enter_context(bound)

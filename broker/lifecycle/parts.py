@@ -27,6 +27,7 @@ from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 from quorum.platform.recording import Recordings
+from quorum.platform.tls import MakeContext
 
 #: A shorter silence of a disk is a stall, whatever the session's timeout.
 DISK_HANG_MS_MIN: Final = 2000.0
@@ -38,6 +39,8 @@ class BrokerParts(NamedTuple):
     config: BrokerConfig
     #: peer secrets; the first one is used, all are accepted
     secrets: Sequence[str]
+    #: makes the context of each connection with a broker listener; None: they are plain
+    tls: MakeContext | None
     cluster_id: str
     trust: Trust
     view: ClusterView
@@ -78,6 +81,7 @@ class BrokerParts(NamedTuple):
 async def open_parts(
     config: BrokerConfig,
     secrets: Sequence[str],
+    tls: MakeContext | None,
     cluster_id: str,
     view: ClusterView,
     *,
@@ -116,10 +120,11 @@ async def open_parts(
         broker_id,
         directory,
         view,
-        options=_replication(config),
+        options=_replication_options(config),
         secrets=secrets,
         cluster_id=cluster_id,
         dial=config.dial,
+        tls=tls,
         settings_of=configs.settings_of,
         recordings=recordings,
         producer_ids=producer_ids,
@@ -131,6 +136,7 @@ async def open_parts(
     return BrokerParts(
         config=config,
         secrets=secrets,
+        tls=tls,
         cluster_id=cluster_id,
         trust=trust,
         view=view,
@@ -145,7 +151,7 @@ async def open_parts(
     )
 
 
-def _replication(config: BrokerConfig) -> ReplicationOptions:
+def _replication_options(config: BrokerConfig) -> ReplicationOptions:
     return ReplicationOptions(
         replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
         disk_hang_ms=_disk_hang_ms(config),

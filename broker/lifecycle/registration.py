@@ -24,6 +24,7 @@ def broker_record(
     clients: Mapping[str, Address],
     broker: Address,
     admin: str,
+    is_broker_tls: bool = False,
     *,
     rack: str,
     incarnation: str,
@@ -37,6 +38,7 @@ def broker_record(
         clients: {listener: where Kafka clients reach it}.
         broker: where the controller and followers reach it.
         admin: URL of its HTTP port.
+        is_broker_tls: whether the broker listener speaks TLS.
         rack: its rack; "": none.
         incarnation: identity of its data directory.
         timestamp_ms: wall clock, informative.
@@ -45,11 +47,14 @@ def broker_record(
     """
     plain = clients.get(CLIENT_LISTENER)
     listeners = {**clients, BROKER_LISTENER: broker}
+    protocols = {name: LISTENER_PROTOCOLS.get(name, name) for name in listeners}
+    if is_broker_tls:
+        protocols[BROKER_LISTENER] = "SASL_SSL"
     return BrokerRecord(
         host=None if plain is None else plain.host,
         port=-1 if plain is None else plain.port,
         endpoints=tuple(f"{name}://{address}" for name, address in listeners.items()),
-        listener_security_protocol_map={name: LISTENER_PROTOCOLS.get(name, name) for name in listeners},
+        listener_security_protocol_map=protocols,
         timestamp_ms=timestamp_ms,
         rack=rack or None,
         incarnation=incarnation,

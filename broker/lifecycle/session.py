@@ -168,6 +168,7 @@ def _registration(client: Client, generation: BrokerGeneration, parts: BrokerPar
         cluster_id=parts.cluster_id,
         default_settings=config.topics,
         dial=config.dial,
+        tls=parts.tls,
         recordings=parts.recordings,
     )
     section = config.transactions

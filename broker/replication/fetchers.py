@@ -43,6 +43,7 @@ from controller.wire.connection import (
 )
 from quorum.errors import NodeStoppedError, ProtocolError, QuorateError
 from quorum.metadata.paths import PartitionKey
+from quorum.platform.tls import MakeContext
 
 #: How long a leader holds a fetch while things happen; doubled, when they cease, up to
 #: replica_fetch_wait_max_ms.
@@ -63,6 +64,7 @@ class Fetchers:
         secrets: Sequence[str],
         cluster_id: str,
         dial: Mapping[int, tuple[str, int]],
+        tls: MakeContext | None,
         on_failure: Callable[[QuorateError], None],
     ) -> None:
         """Follow nobody yet."""
@@ -73,6 +75,7 @@ class Fetchers:
         self._secrets = secrets
         self._cluster_id = cluster_id
         self._dial = dial
+        self._tls = tls
         #: {leader: where it listens, by the last LeaderAndIsr that named it}
         self._named: dict[int, tuple[str, int]] = {}
         self._fetchers: dict[int, Fetcher] = {}
@@ -127,6 +130,7 @@ class Fetchers:
             cluster_id=self._cluster_id,
             client_id=f"replica-{self.registry.broker_id}",
             timeout_ms=self.options.replica_socket_timeout_ms,
+            tls=self._tls,
         )
 
 

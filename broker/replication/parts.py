@@ -31,6 +31,7 @@ from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.platform.recording import Recordings
+from quorum.platform.tls import MakeContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class ReplicaParts:
         secrets: Sequence[str],
         cluster_id: str,
         dial: Mapping[int, tuple[str, int]],
+        tls: MakeContext | None = None,
         settings_of: Callable[[str], TopicSettings],
         recordings: Recordings | None = None,
         producer_ids: ProducerIds,
@@ -74,6 +76,7 @@ class ReplicaParts:
             cluster_view: changed by UpdateMetadata.
             secrets: of the broker listeners; the first one is used, all are accepted.
             dial: {broker id: address} that replaces what a broker announces.
+            tls: makes the context of each connection with a broker listener; None: plain.
             recordings: of what the replicas decide; None: none are wanted.
             producer_ids: those that were given out.
             on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
@@ -93,12 +96,11 @@ class ReplicaParts:
         counters = Counters()
         isr_writer = IsrWriter(counters, stop)
         fetchers = Fetchers(
-            registry,
-            options,
-            counters,
+            *(registry, options, counters),
             secrets=secrets,
             cluster_id=cluster_id,
             dial=dial,
+            tls=tls,
             on_failure=stop,
         )
         slots = options.max_incremental_fetch_session_cache_slots

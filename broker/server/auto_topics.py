@@ -15,7 +15,7 @@ from typing import Final
 from broker.client.client import BrokerClient
 from broker.client.errors import BrokerRequestError
 from broker.server.services import BrokerServices
-from controller.core.brokers import CLIENT_LISTENER
+from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
 from controller.core.requests import NewTopic
 from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
@@ -59,11 +59,14 @@ async def _create(services: BrokerServices, topics: Sequence[NewTopic]) -> dict[
     if controller is not None:
         outcomes = await controller.create_topics(topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
         return {name: outcome.error_code for name, outcome in outcomes.items()}
-    address = services.view.endpoint(services.view.controller_id, CLIENT_LISTENER)
+    view, tls = services.view, None
+    address = view.endpoint(view.controller_id, CLIENT_LISTENER)
+    if address is None and services.tls is not None:
+        address, tls = view.endpoint(view.controller_id, TLS_LISTENER), services.tls
     if address is None:
         raise BrokerRequestError("auto.create.topics", ErrorCode.NOT_CONTROLLER, "no controller is known")
     bootstrap = f"{address[0]}:{address[1]}"
     client_id = f"broker-{services.broker_id}"
-    async with BrokerClient(bootstrap, client_id=client_id, timeout_ms=CREATE_TIMEOUT_MS) as client:
+    async with BrokerClient(bootstrap, client_id=client_id, timeout_ms=CREATE_TIMEOUT_MS, tls=tls) as client:
         results = await client.create_topics(topics)
     return {name: result.error_code for name, result in results.items()}

@@ -35,10 +35,10 @@ from controller.wire.frames import REQUEST_KEY, parse_request_header, parse_requ
 from controller.wire.incoming import FrameBuffer, scratch
 from controller.wire.sasl import SaslGate
 from controller.wire.scram import ScramServer
-from quorum.errors import ProtocolError, quoted
+from quorum.errors import ProtocolError
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
-from quorum.platform.subjects import peer_subject
+from quorum.platform.tls import FIRST_BYTE, subject_of
 
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
@@ -71,10 +71,12 @@ class Shared:
     failures: Refusals
     shedder: Shedder[ListenerConnection]
     turns: Turns
-    #: how certificates name principals
-    rules: Sequence[MappingRule]
     #: {api key: from the arrival of a request until its response}
     times: defaultdict[int, Histogram]
+    #: how certificates name principals
+    rules: Sequence[MappingRule] = (MappingRule(),)
+    #: principals of the certificates that are taken; None: none is looked at
+    admits: frozenset[str] | None = None
     #: which of the connections a controller is heard by
     order: ControlOrder = field(default_factory=ControlOrder)
     #: of the connections, as they are accepted
@@ -124,9 +126,10 @@ class ListenerConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "a peer that has left"
-        subject = peer_subject(transport.get_extra_info("ssl_object"))
-        name = ANONYMOUS if subject is None else principal_of(subject, self._shared.rules)
-        self._sender = Principal(name or "", str(address[0]) if address else "")
+        principal = self._principal(self._transport)
+        if principal is None:
+            return
+        self._sender = Principal(principal, str(address[0]) if address else "")
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         # A peer that vanished without a word is found by the system's probes.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -135,8 +138,22 @@ class ListenerConnection(asyncio.BufferedProtocol):
                 self._shared.limits.authentication_timeout_ms / 1000, self._check_authenticated
             )
         self._shedder.opened(self)
+
+    def _principal(self, transport: asyncio.Transport) -> str | None:
+        """Return who the peer has proved to be by TLS; None: it may not speak here, and is gone."""
+        certificate, shared = transport.get_extra_info("peercert"), self._shared
+        subject = subject_of(certificate) if certificate else None
+        name = ANONYMOUS if subject is None else principal_of(subject, shared.rules)
         if name is None:
-            self._refuse(f"no rule of security.ssl_principal_mapping_rules is for {quoted(subject or '')}")
+            problem = f"no rule of security.ssl_principal_mapping_rules is for {subject!r}"
+        elif shared.admits is not None and name not in shared.admits:
+            problem = f"{name} is not in security.super_users"
+        else:
+            return name
+        shared.refusals.note(self.peer, problem)
+        self._transport = None
+        transport.abort()
+        return None
 
     def is_idle(self) -> bool:
         """Tell whether nothing is done for the peer; what waits for it to read its answers does not count."""
@@ -273,6 +290,8 @@ class ListenerConnection(asyncio.BufferedProtocol):
         bytes_max, why = min(limits)
         if REQUEST_KEY.size <= length <= bytes_max:
             return None
+        if length >> 24 == FIRST_BYTE[0]:
+            return "it speaks TLS, and this port is plain"
         return f"a frame of {length} bytes; {REQUEST_KEY.size} to {bytes_max} are allowed ({why})"
 
     def _has_room(self) -> bool:

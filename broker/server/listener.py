@@ -39,6 +39,7 @@ class Listener:
         limits: ListenerLimits | None = None,
         tls: TlsPort | None = None,
         rules: Sequence[MappingRule] = (MappingRule(),),
+        admits: frozenset[str] | None = None,
     ) -> None:
         """Listen on a bound socket, which belongs to the listener from now on.
 
@@ -50,6 +51,7 @@ class Listener:
             limits: bounds; None: the defaults.
             tls: how connections become TLS; None: they stay plain.
             rules: how certificates name principals.
+            admits: principals of the certificates that are taken; None: none is looked at.
         """
         self.name = name
         limits = limits or ListenerLimits()
@@ -59,15 +61,10 @@ class Listener:
             name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
         )
         self._shared = Shared(
-            api,
-            sasl,
-            limits,
-            Refusals(name),
-            Refusals(name),
-            self._shedder,
-            Turns(),
-            rules,
-            defaultdict(Histogram),
+            *(api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns()),
+            times=defaultdict(Histogram),
+            rules=rules,
+            admits=admits,
         )
         self._acceptor = Acceptor(
             bound,

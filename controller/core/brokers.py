@@ -22,6 +22,8 @@ from quorum.metadata.records import BrokerRecord, IncarnationRecord, topic_label
 BROKER_LISTENER: Final = "BROKER"
 #: The listener that clients are sent to.
 CLIENT_LISTENER: Final = "CLIENT"
+#: The one that clients are sent to who came by TLS.
+TLS_LISTENER: Final = "SSL"
 
 
 class BrokerDiff(NamedTuple):

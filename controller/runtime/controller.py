@@ -43,6 +43,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 from quorum.platform.recording import Recordings
+from quorum.platform.tls import MakeContext
 
 log = logging.getLogger("quorate.controller")
 
@@ -63,6 +64,7 @@ class Controller:
         cluster_id: str,
         default_settings: TopicSettings,
         dial: Mapping[int, tuple[str, int]],
+        tls: MakeContext | None = None,
         rng: random.Random | None = None,
         recordings: Recordings | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Controller:
             cluster_id: the cluster's id.
             default_settings: defaults of topics.
             dial: {broker id: (host, port)} in place of the registered broker listener.
+            tls: makes the context of each connection with a broker listener; None: plain.
             rng: spreads replicas and draws topic ids.
             recordings: of its terms; None: none are wanted.
         """
@@ -87,6 +90,7 @@ class Controller:
         self._trust = Trust(secrets, cluster_id)
         self._default_settings = default_settings
         self._dial = dial
+        self._tls = tls
         self._rng = rng if rng is not None else random.SystemRandom()
         self._recordings = recordings
         self._counters = Counters()
@@ -183,6 +187,7 @@ class Controller:
             cluster_id=self._cluster_id,
             client_id=f"controller-{self._broker_id}",
             timeout_ms=self._options.control_request_timeout_ms,
+            tls=self._tls,
         )
 
     # -- brokers -------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from controller.wire.frames import (
 from controller.wire.incoming import FrameBuffer, scratch
 from controller.wire.scram import ScramClient, ScramError
 from quorum.errors import Fault, QuorateError, told_by_os
+from quorum.platform.tls import MakeContext
 
 #: Requests of one connection that may wait for their answers; more wait for their turn.
 IN_FLIGHT_MAX: Final = 64
@@ -75,13 +76,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._end = ""
 
     @classmethod
-    async def connect(cls, host: str, port: int, *, client_id: str) -> BrokerConnection:
+    async def connect(
+        cls, host: str, port: int, *, client_id: str, tls: MakeContext | None = None
+    ) -> BrokerConnection:
         """Connect, without a proof; the caller bounds the time. Raises OSError."""
 
         def make() -> BrokerConnection:
             return cls(address=f"{host}:{port}", client_id=client_id)
 
-        _, connection = await asyncio.get_running_loop().create_connection(make, host, port)
+        ssl = None if tls is None else tls()
+        _, connection = await asyncio.get_running_loop().create_connection(make, host, port, ssl=ssl)
         return connection
 
     @classmethod
@@ -94,6 +98,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         cluster_id: str,
         client_id: str,
         timeout_ms: int,
+        tls: MakeContext | None = None,
     ) -> BrokerConnection:
         """Connect and authenticate.
 
@@ -104,13 +109,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
             cluster_id: of this process; a broker of another cluster is refused.
             client_id: names this process to people.
             timeout_ms: for all of it.
+            tls: makes the context of the connection; None: plain.
         """
         address = f"{host}:{port}"
         remedy = "see that the broker runs, and that its broker listener is reachable from here"
         connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                connection = await cls.connect(host, port, client_id=client_id)
+                connection = await cls.connect(host, port, client_id=client_id, tls=tls)
                 await connection._authenticate(ScramClient(secrets[0], cluster_id), timeout_ms)
                 return connection
         except TimeoutError as error:

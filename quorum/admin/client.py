@@ -14,6 +14,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import ssl
 from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -29,6 +30,7 @@ from quorum.errors import (
     printable,
     shown,
 )
+from quorum.platform.tls import DIALLING
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 #: for a connection, however long the answer may take
@@ -138,7 +140,7 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
     """Send one request.
 
     Args:
-        url: the admin port as http://host:port.
+        url: the admin port as http://host:port, or https://host:port.
         method: of HTTP.
         path: what to ask for, as /v1/status.
         timeout_s: for each read; for the connection, too, but at most CONNECT_TIMEOUT_S.
@@ -149,7 +151,13 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
     """
     host, port = _host_and_port(url)
     connect_timeout_s = min(timeout_s, CONNECT_TIMEOUT_S)
-    connection = http.client.HTTPConnection(host, port, timeout=connect_timeout_s)
+    if url.startswith("https"):
+        make = DIALLING.get() or ssl.create_default_context
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            host, port, timeout=connect_timeout_s, context=make()
+        )
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=connect_timeout_s)
     try:
         try:
             connection.connect()
@@ -291,7 +299,8 @@ def _address(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     host, port = parts.hostname, parts.port
     rest = f"{parts.path}{parts.query}{parts.fragment}"
-    if parts.scheme != "http" or not host or not port or rest not in ("", "/") or not _HOST.fullmatch(host):
+    is_http = parts.scheme in ("http", "https") and rest in ("", "/")
+    if not is_http or not host or not port or not _HOST.fullmatch(host):
         raise ValueError("it is not http://host:port")
     # As the resolver will do: an empty label or one over 63 characters is found here.
     host.encode("idna")

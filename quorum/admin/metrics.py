@@ -13,10 +13,16 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import InfoMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from quorum import __version__
+from quorum.config.certificates import Certificates
 from quorum.platform.interpreter import interpreter
 
 #: What /metrics answers with.
@@ -56,3 +62,24 @@ class MetricsPage:
     def render(self) -> bytes:
         """Return the page, UTF-8."""
         return generate_latest(self._registry)
+
+
+def tls_metrics(certificates: Certificates) -> Iterable[Metric]:
+    """Yield what the TLS ports of one process have done, and until when their certificates are good."""
+    expiry = GaugeMetricFamily(
+        "quorate_tls_certificate_expiry_seconds",
+        "When the first certificate of a [tls.NAME] expires, in seconds since 1970",
+        labels=["name"],
+    )
+    done = CounterMetricFamily(
+        "quorate_tls_handshakes", "TLS handshakes of accepted connections", labels=["port"]
+    )
+    failed = CounterMetricFamily(
+        "quorate_tls_handshakes_failed", "Accepted connections that came to no TLS", labels=["port"]
+    )
+    for name, until_s in certificates.expiries().items():
+        expiry.add_metric([name], until_s)
+    for name, port in certificates.ports.items():
+        done.add_metric([name], port.handshakes)
+        failed.add_metric([name], port.failed)
+    yield from (expiry, done, failed)

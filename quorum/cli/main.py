@@ -20,8 +20,10 @@ from typing import NoReturn, Protocol, cast
 from quorum import __version__
 from quorum.admin.client import use_token
 from quorum.cli.commands import certs, changelog, down, journal, members, serve, shell, snapshot, status, up
+from quorum.config.tls import TlsSection, read_material
 from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
 from quorum.platform.terminal import styled
+from quorum.platform.tls import DIALLING
 
 #: exit code of a command whose reader has gone, as shells tell SIGPIPE; 1 means damage to some commands
 BROKEN_PIPE = 128 + 13
@@ -100,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         if arguments.token_file is not None:
             use_token(Path(arguments.token_file))
+        _use_tls(arguments)
         code = cast("Command", arguments.module).run(arguments)
         # here, where an error still has two lines; at the interpreter's end it would be a traceback
         print(end="", flush=True)
@@ -120,6 +123,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _use_tls(arguments: argparse.Namespace) -> None:
+    """Dial by TLS from here on, where a command says whom to believe."""
+    options = {key: getattr(arguments, key, None) for key in ("ca", "cert", "key")}
+    if not any(options.values()):
+        return
+    if options["ca"] is None or (options["cert"] is None) != (options["key"] is None):
+        remedy = "give --ca FILE [--cert FILE --key FILE]"
+        raise UsageError("--cert and --key need each other, and --ca", remedy)
+    settings = TlsSection(options["cert"], options["key"], options["ca"])
+    try:
+        DIALLING.set(read_material(settings, "").dialling)
+    except ConfigError as error:
+        first = error.problems[0]
+        option = {"certificate": "--cert", "key": "--key"}.get(first.field[5:-5], "--ca")
+        raise UsageError(f"{option} {first.value}: {first.problem}", first.remedy) from error
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -16,7 +16,7 @@ from typing import Final
 
 from quorum.config.tls import TlsSection, read_material
 from quorum.errors import ConfigError
-from quorum.platform.tls import MakeContext, TlsMaterial, not_after_s
+from quorum.platform.tls import HANDSHAKE_TIMEOUT_S, MakeContext, TlsMaterial, TlsPort, not_after_s
 
 log = logging.getLogger("quorate.tls")
 
@@ -40,6 +40,8 @@ class Certificates:
         """
         self._settings = {name: settings[name] for name in used}
         self._material: dict[str, TlsMaterial] = {}
+        #: {NAME: its port}, of those that accept
+        self.ports: dict[str, TlsPort] = {}
         #: {NAME: problem that was warned of}
         self._problems: dict[str, str] = {}
         self._warned_s: dict[str, float] = {}
@@ -47,9 +49,23 @@ class Certificates:
             self._material[name] = read_material(each, name)
         self._warn_of_expiry()
 
-    def accepting(self, name: str) -> MakeContext:
-        """Return what makes the context of a connection that this NAME accepts."""
-        return lambda: self._material[name].accepting()
+    def __contains__(self, name: str) -> bool:
+        """Tell whether this process uses a NAME."""
+        return name in self._settings
+
+    def port(
+        self, name: str, *, takes_plain: bool = False, timeout_s: float = HANDSHAKE_TIMEOUT_S
+    ) -> TlsPort | None:
+        """Return how a port of this NAME does TLS, as `TlsPort` has it; None: the NAME is not used.
+
+        Called once for each; inside of a running loop.
+        """
+        if name not in self:
+            return None
+        port = self.ports[name] = TlsPort(
+            name, lambda: self._material[name].accepting(), takes_plain=takes_plain, timeout_s=timeout_s
+        )
+        return port
 
     def dialling(self, name: str) -> MakeContext:
         """Return what makes the context of a connection that this NAME dials."""

@@ -28,7 +28,6 @@ from quorum.node.node_state import build_app
 from quorum.node.node_view import RunningNodeView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
-from quorum.platform.tls import TlsPort
 from quorum.platform.wall_clock import CLOCK
 from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - the maker of a node names its start
 from quorum.raft.peers.codec import RAFT_MESSAGE_TYPES, Codec
@@ -202,12 +201,6 @@ class QuorumNode:
         certificates = self._certificates = Certificates(config.tls, config.tls_used())
         self._reloading = asyncio.ensure_future(certificates.run())
         security, handshake_s = config.security, config.limits.handshake_timeout_ms / 1000
-
-        def tls_port(name: str, *, takes_plain: bool = False) -> TlsPort | None:
-            if name not in config.tls_used():
-                return None
-            return TlsPort(name, certificates.accepting(name), takes_plain=takes_plain, timeout_s=handshake_s)
-
         secret = read_peer_secret(config.security.peer_secret_file)
         tokens = read_admin_tokens(
             config.security.admin_operate_token_file, config.security.admin_read_token_file
@@ -226,7 +219,7 @@ class QuorumNode:
             members={node_id: str(address) for node_id, address in config.members.items()},
             options=TransportOptions(peer_queue_bytes_max=max(PEER_QUEUE_BYTES_MIN, 2 * frame_bytes_max)),
             tls=PeerTls(
-                tls_port("peer", takes_plain=security.port_unification),
+                certificates.port("peer", takes_plain=security.port_unification, timeout_s=handshake_s),
                 certificates.dialling("peer") if security.ssl_quorum else None,
             ),
             admits_strangers=member.hears_nobody,
@@ -240,10 +233,13 @@ class QuorumNode:
         member.attach(transport)
         self._running = True
         self._recorder = recorder = self._record(member, runtime)
-        self.view = RunningNodeView(member, transport, recorder)
+        self.view = RunningNodeView(member, transport, recorder, certificates)
         member.start()
         self._listener = ClientListener(member.frontend)
-        for listening, tls in ((bound.client, None), (bound.secure_client, tls_port("client"))):
+        for listening, tls in (
+            (bound.client, None),
+            (bound.secure_client, certificates.port("client", timeout_s=handshake_s)),
+        ):
             if listening is not None:
                 self._listener.start_on(listening, tls)
                 self._bound.remove(listening)
@@ -256,7 +252,7 @@ class QuorumNode:
             tokens=tokens,
             tls=certificates.dialling_itself("client"),
         )
-        self._admin = AdminServer(app, bound.admin, tls_port("admin"))
+        self._admin = AdminServer(app, bound.admin, certificates.port("admin", timeout_s=handshake_s))
         await self._admin.start()
         self._bound.remove(bound.admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())

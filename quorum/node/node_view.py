@@ -15,7 +15,9 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from quorum.admin.metrics import tls_metrics
 from quorum.changelog.recorder import ChangeRecorder
+from quorum.config.certificates import Certificates
 from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
 from quorum.node.node_metrics import families
@@ -33,8 +35,15 @@ Reading = tuple[str, str, float]
 class RunningNodeView:
     """The admin port's view of one running node."""
 
-    def __init__(self, member: QuorumMember, transport: PeerTransport, recorder: ChangeRecorder) -> None:
+    def __init__(
+        self,
+        member: QuorumMember,
+        transport: PeerTransport,
+        recorder: ChangeRecorder,
+        certificates: Certificates,
+    ) -> None:
         """Keep the parts that are read."""
+        self._certificates = certificates
         self._recorder = recorder
         self.engine = member.engine
         self.syncobj = member.syncobj
@@ -263,6 +272,7 @@ class RunningNodeView:
         for name, text, value in self._totals():
             yield CounterMetricFamily(name, text, value=value)
         yield from families(self._member, self._recorder)
+        yield from tls_metrics(self._certificates)
 
     def _gauges(self) -> list[Reading]:
         status, replica = self._core.status(), self._replica

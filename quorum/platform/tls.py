@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
 
 from quorum.errors import QuorateError
 
@@ -24,7 +26,9 @@ log = logging.getLogger("quorate.tls")
 
 #: makes the context of one connection
 MakeContext = Callable[[], ssl.SSLContext]
-ClientAuth = Literal["none", "want", "need"]
+
+#: makes the contexts of what a command dials; None: it dials without TLS
+DIALLING: Final = ContextVar[MakeContext | None]("dialling", default=None)
 
 #: for one connection, from its acceptance to the end of its handshake
 HANDSHAKE_TIMEOUT_S: Final = 5.0
@@ -250,7 +254,7 @@ class TlsPort:
         # asyncio's loops end a handshake that takes too long so.
         if isinstance(error, TimeoutError | ConnectionAbortedError):
             return f"the handshake was not done within {self._timeout_s:g} s"
-        return str(error)
+        return str(error) or "it went away"
 
 
 def _caller(accepted: socket.socket) -> str:
@@ -275,3 +279,37 @@ async def _first_byte(loop: asyncio.AbstractEventLoop, accepted: socket.socket) 
     finally:
         loop.remove_reader(accepted)
     return accepted.recv(1, socket.MSG_PEEK)
+
+
+#: {Python's name of an attribute: RFC 2253's}
+_ATTRIBUTES: Final = {
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+
+
+def subject_of(certificate: Mapping[str, Any]) -> str:
+    """Return the subject of a peer's certificate as RFC 2253 writes it, "CN=alice,O=x".
+
+    Args:
+        certificate: what `ssl` tells of it (getpeercert).
+    """
+    names = [
+        "+".join(f"{_ATTRIBUTES.get(name, name)}={_escaped(value)}" for name, value in part)
+        for part in certificate.get("subject", ())
+    ]
+    return ",".join(reversed(names))
+
+
+def _escaped(value: str) -> str:
+    text = re.sub(r'([,+"\\\\<>;])', r"\\\1", value)
+    if text.startswith((" ", "#")):
+        text = "\\" + text
+    return text[:-1] + "\\ " if text.endswith(" ") and not text.endswith("\\ ") else text

@@ -67,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
         *("admin", "cli.offline", "cli.shell", "client", "config", "errors", "launcher", "metadata"),
         *("node", "platform"),
     },
-    "quorum.cli": {"admin", "cli.commands", "errors", "platform"},
+    "quorum.cli": {"admin", "cli.commands", "config", "errors", "platform"},
     "quorum.__main__": {"cli"},
     "controller.core": {"wire"},
     "controller.election": set(),

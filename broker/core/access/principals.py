@@ -1,7 +1,7 @@
 """How the subject of a certificate becomes the name of a principal.
 
 Pure. Rules are tried in their order: "DEFAULT" takes the whole subject, "RULE:pattern/replacement/" what the
-pattern matches as a whole, with L or U behind it in small or capital letters. $1 names a group of the pattern.
+pattern matches as a whole, with L or U behind it in small or capital letters. $1 is a group of the pattern.
 Source: Kafka's ssl.principal.mapping.rules (KIP-371, KIP-409), SslPrincipalMapper (3.9).
 """
 

@@ -60,7 +60,10 @@ def _own_rows(config: BrokerConfig) -> list[_Named]:
     listeners = ",".join(f"{name}://{address}" for name, address in listened.items() if address)
     named = {**config.advertised_clients(), BROKER_LISTENER: config.advertised_broker()}
     advertised = ",".join(f"{name}://{address}" for name, address in named.items())
-    protocols = ",".join(f"{name}:{LISTENER_PROTOCOLS.get(name, name)}" for name in named)
+    spoken = {name: LISTENER_PROTOCOLS.get(name, name) for name in named}
+    if config.security.inter_broker_protocol == "ssl":
+        spoken[BROKER_LISTENER] = "SASL_SSL"
+    protocols = ",".join(f"{name}:{protocol}" for name, protocol in spoken.items())
     # Kafka counts in seconds.
     check_s = -(-broker.leader_imbalance_check_interval_ms // 1000)
     return [

@@ -18,6 +18,7 @@ from quorum.metadata import paths
 from quorum.metadata.reading import read_node, registered_brokers
 from quorum.metadata.records import BrokerRecord, ControllerRecord, decode_controller_epoch
 from quorum.platform.terminal import table
+from quorum.platform.tls import DIALLING
 
 #: Partitions that the text names one by one.
 SHOWN_MAX: Final = 10
@@ -54,7 +55,7 @@ def read_control_plane(hosts: str, timeout_s: float) -> dict[str, Any] | None:
 
 
 async def _read(hosts: str, timeout_s: float) -> dict[str, Any] | None:
-    async with asyncio.timeout(timeout_s), Client(hosts) as client:
+    async with asyncio.timeout(timeout_s), Client(hosts, tls=DIALLING.get()) as client:
         if await client.exists(paths.BROKER_IDS) is None:
             return None
         controller = await read_node(client, paths.CONTROLLER)

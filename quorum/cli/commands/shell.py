@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorum.cli.commands.status import add_tls_options
+
 if TYPE_CHECKING:
     from quorum.client import Client
 
@@ -33,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_HOSTS,
         help=f"client ports of the quorum (default: {DEFAULT_HOSTS})",
     )
+    add_tls_options(parser)
     parser.add_argument(
         "--peer-secret",
         metavar="FILE",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from quorum.admin.client import get_status
 from quorum.cli.commands.control_plane import describe_control_plane, read_control_plane
 from quorum.errors import printable
 from quorum.platform.terminal import styled, table
+from quorum.platform.tls import DIALLING
 
 HELP = "show members, roles, term and progress, controller and brokers"
 DESCRIPTION = """\
@@ -40,6 +42,17 @@ def add_admin_option(parser: argparse.ArgumentParser) -> None:
     """Declare `--admin`, as all commands have it that ask a node."""
     about = f"the admin port of a node (default: {DEFAULT_ADMIN_URL})"
     parser.add_argument("--admin", metavar="URL", default=DEFAULT_ADMIN_URL, help=about)
+    add_tls_options(parser)
+
+
+def add_tls_options(parser: argparse.ArgumentParser) -> None:
+    """Declare `--ca`, `--cert` and `--key`, as all commands have them that dial (quorum.cli.main)."""
+    for option, about in (
+        ("--ca", "dial by TLS: who signs servers, PEM"),
+        ("--cert", "this client's certificate, PEM"),
+        ("--key", "the certificate's key, PEM, mode 0600"),
+    ):
+        parser.add_argument(option, metavar="FILE", type=Path, help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _client_port(admin: str, answer: dict[str, Any]) -> str | None:
     """Return the client port of the asked node, at the host that its admin port was reached at."""
-    port = answer.get("client_port")
+    port = answer.get("client_port" if DIALLING.get() is None else "secure_client_port")
     host = urlsplit(admin).hostname
     if not isinstance(port, int) or host is None:
         return None

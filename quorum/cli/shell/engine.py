@@ -19,6 +19,7 @@ from quorum.cli.shell.commands import SUMMARIES, Command, Help, Quit, help_text,
 from quorum.cli.shell.execute import execute
 from quorum.client import Client, ClientState
 from quorum.errors import QuorateError, UsageError, printable
+from quorum.platform.tls import DIALLING
 
 T = TypeVar("T")
 
@@ -65,6 +66,8 @@ class _Terminal:
 
     def __init__(self, hosts: str, prove: Prove | None) -> None:
         self._hosts = hosts
+        # Here, for the client belongs to another thread.
+        self._tls = DIALLING.get()
         self._prove = prove
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="quorum client", daemon=True)
@@ -124,7 +127,7 @@ class _Terminal:
 
     async def _connect(self) -> Client:
         try:
-            client = Client(self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
+            client = Client(self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, tls=self._tls)
         except ValueError as error:
             raise UsageError(str(error), "write --hosts host:port,host:port") from error
         await client.start(CONNECT_PATIENCE_MS)
