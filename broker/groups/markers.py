@@ -146,7 +146,7 @@ class MarkerSender:
                         connection.close()
                         connection = None
                 for sending, keys in rest:
-                    # Whoever leads it by then.
+                    # To the leader of that time.
                     self._tasks.spawn(self._again(sending, keys))
         finally:
             del self._queues[broker_id]

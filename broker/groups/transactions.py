@@ -95,7 +95,7 @@ class TransactionsOfTerm:
         self.step(await self._store.load())
 
     def end(self, error: NotCoordinatorError) -> None:
-        """Answer whoever waits that the term is over."""
+        """Fail the requests that wait: the term is over."""
         self._over = error
         for future in self._waiting.values():
             if not future.done():
