@@ -1,7 +1,7 @@
 """Sending the markers of transactions to the leaders of their partitions, until each has its own.
 
-What waits for a broker goes in one request. A partition whose leader changes goes to the next one; one whose
-topic is gone, drops out: the quorum says so, not the view alone, which may be behind.
+What waits for a broker goes in one request. A partition whose leader changes goes to the next one; one that
+is gone drops out: the quorum says so, not the view alone, which may be behind.
 Source: TransactionMarkerChannelManager (Kafka 3.9); ARCHITECTURE.md, "Life of a transaction".
 """
 
@@ -26,6 +26,8 @@ from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.reading import read_node
+from quorum.metadata.records import TopicRecord
 from quorum.metadata.transaction_records import partitions_by_topic
 from quorum.platform.tasks import TaskSet
 
@@ -120,7 +122,9 @@ class MarkerSender:
     async def _exists(self, key: PartitionKey) -> bool:
         try:
             await self._client.sync(paths.BROKER_TOPICS)
-            return await self._client.exists(paths.topic_path(key.topic)) is not None
+            node = await read_node(self._client, paths.topic_path(key.topic))
+            # A topic of that name may have come again with fewer partitions.
+            return node is not None and key.partition in TopicRecord.decode(key.topic, node.data).partitions
         except SESSION_OVER:
             raise
         except QuorateError:
@@ -142,7 +146,7 @@ class MarkerSender:
                         connection.close()
                         connection = None
                 for sending, keys in rest:
-                    # Whoever leads it by then.
+                    # To the leader of that time.
                     self._tasks.spawn(self._again(sending, keys))
         finally:
             del self._queues[broker_id]

@@ -263,7 +263,7 @@ class GroupsTerm:
         if self._over.is_set():
             raise NotCoordinatorError
         if check is not None:
-            # In the same turn: whoever takes over the member's partitions finds them unstable.
+            # In the same turn: the member that takes over the partitions finds them unstable.
             effects = self.machine.step(inputs.GroupAsked(next(self._ids), check), clock_ms())
             codes = [each.outcome for each in effects if isinstance(each, Answer)]
             self._carry_out(each for each in effects if not isinstance(each, Answer))

@@ -96,7 +96,7 @@ class TransactionsOfTerm:
             self.step(page)
 
     def end(self, error: NotCoordinatorError) -> None:
-        """Answer whoever waits that the term is over."""
+        """Fail the requests that wait: the term is over."""
         self._over = error
         for future in self._waiting.values():
             if not future.done():

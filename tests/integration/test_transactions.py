@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
@@ -257,6 +258,98 @@ def test_an_open_transaction_is_listed_and_aborted(
     aborted = "the transaction is aborted"
     eventually(lambda: state_of(cluster, "hangs") == "CompleteAbort", WAIT_S, aborted)
     assert "no open transaction" in command(cluster, capsys, "abort", "hangs", code=2)
+
+
+def test_an_idle_id_is_described(cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    who = taken(cluster, "idle")
+    (row,) = json.loads(command(cluster, capsys, "describe", "idle", "--json"))
+    assert row == {
+        "transactional_id": "idle",
+        "producer": who["producer_id"],
+        "epoch": 0,
+        "state": "Empty",
+        "timeout_ms": 60_000,
+        "started": "",
+        "partitions": "",
+    }
+    assert "its state is Empty" in command(cluster, capsys, "abort", "idle", code=2)
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in command(cluster, capsys, "describe", "nobody", code=1)
+
+
+def test_a_member_with_epochs_commits_with_its_own(cluster: BrokerCluster) -> None:
+    create(cluster, "epochs")
+    who, group = taken(cluster, "epochs"), {"group_id": "epochs"}
+    joining = {
+        **group,
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout": 10_000,
+        "subscribed_topic_names": ("epochs",),
+        "topic_partitions": (),
+    }
+    joined = coordinated(cluster, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining)
+    assert joined.error_code == 0
+    assert coordinated(cluster, ApiKey.ADD_OFFSETS_TO_TXN, 3, {**who, **group}).error_code == 0
+
+    def committed(**member: object) -> int:
+        topics = [{"name": "epochs", "partitions": [_ROW]}]
+        values = {**who, **group, "topics": topics, **member}
+        found = coordinated(cluster, ApiKey.TXN_OFFSET_COMMIT, 3, values)
+        return int(found.topics[0].partitions[0].error_code)
+
+    epoch = joined.member_epoch
+    assert committed(member_id="m", generation_id=epoch + 1) == ErrorCode.ILLEGAL_GENERATION
+    assert committed(member_id="gone", generation_id=epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert committed(member_id="m", generation_id=epoch) == 0
+    leaving = {**joining, "member_epoch": -1, "topic_partitions": None}
+    assert coordinated(cluster, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, leaving).error_code == 0
+    assert committed(member_id="m", generation_id=epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+    # Older producers do not say who commits.
+    assert committed() == 0
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_partition_that_is_deleted_drops_out(cluster: BrokerCluster, comes_again: bool) -> None:
+    stays, goes = f"stays-{comes_again}", f"goes-{comes_again}"
+    create(cluster, stays)
+    create(cluster, goes, 2)
+    producer = producer_of(cluster, goes)
+    producer.init_transactions(WAIT_S)
+    send(producer, stays, b"yes")
+    producer.produce(goes, b"no", partition=1)
+    assert producer.flush(WAIT_S) == 0
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.delete_topics([goes])[goes].result(WAIT_S)
+    eventually(lambda: cluster.read(paths.topic_path(goes)) is None, WAIT_S, "the topic is gone")
+    if comes_again:
+        create(cluster, goes)
+    producer.commit_transaction(WAIT_S)
+    assert read(cluster, stays, 1) == [b"yes"]
+    complete = "the transaction is complete"
+    eventually(lambda: state_of(cluster, goes) == "CompleteCommit", WAIT_S, complete)
+
+
+def test_markers_follow_the_leader(cluster: BrokerCluster) -> None:
+    found = cluster.read(paths.COORDINATOR)
+    assert found is not None
+    coordinator = int(found["brokerid"])
+    leader, other = (each for each in cluster.brokers if each != coordinator)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    topic = NewTopic("follows", 1, replica_assignment=[[leader, other, coordinator]])
+    admin.create_topics([topic])["follows"].result(WAIT_S)
+    cluster.wait_in_sync("follows")
+    producer = producer_of(cluster, "follows")
+    producer.init_transactions(WAIT_S)
+    send(producer, "follows", b"yes")
+    cluster.pause(leader)
+    producer.commit_transaction(WAIT_S)
+    assert state_of(cluster, "follows") == "PrepareCommit", "the leader cannot write its marker"
+    complete = "another leader has written it"
+    eventually(lambda: state_of(cluster, "follows") == "CompleteCommit", WAIT_S, complete)
+    assert cluster.state("follows", 0)["leader"] != leader
+    cluster.resume(leader)
+    cluster.wait_in_sync("follows")
+    assert read(cluster, "follows", 1) == [b"yes"]
 
 
 def test_a_dead_coordinator_changes_nothing(cluster: BrokerCluster) -> None:

@@ -1,7 +1,7 @@
 """What a transactional id answers to a request, and what it becomes by it.
 
 Pure functions of its record; moves.py says which state follows. Producer epochs rise with InitProducerId and
-with a fence, so that the log refuses whoever had the id before.
+with a fence, so that the log refuses the producer that had the id before.
 Source: TransactionCoordinator, TransactionMetadata (Kafka 3.9); KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
@@ -85,7 +85,7 @@ def decide(
 
 def fence(record: TransactionRecord, wall_ms: int, outcome: Outcome = ErrorCode.NONE) -> Change:
     """Return the abort of an open transaction whose producer may do nothing more."""
-    # The last epoch of all is for this; whoever comes next gets another producer id.
+    # The last epoch of all is for this; the next producer gets another producer id.
     raised = min(transaction_fences.raised_epoch(record.producer_epoch), EPOCH_EXHAUSTED + 1)
     record = replace(
         record,

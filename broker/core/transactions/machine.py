@@ -35,7 +35,7 @@ LOOK_MS: Final = 1_000
 _LOOKED_AT_MAX: Final = 100
 #: Requests of one id that wait for its write, or for its markers.
 _WAITING_MAX: Final = 16
-#: How long requests wait for markers; then they are answered that their producers shall ask again.
+#: How long requests wait for markers; then CONCURRENT_TRANSACTIONS makes their producers ask again.
 MARKERS_WAITED_MS: Final = 1_000
 _PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
@@ -237,7 +237,7 @@ class TransactionsMachine(TermMachine[inputs.TransactionInput, inputs.Transactio
         self._idle.pop(slot.name, None)
         after = slot.after(flight)
         self._count(slot, max(size_bytes(after) - slot.counted_bytes, 0))
-        # From the decision on: whoever takes over the partitions of the member that commits, waits.
+        # From the decision on: the member that takes over the partitions has to wait.
         self._count_offsets(after, 1)
         self._go_on(slot, flight)
 

@@ -1,7 +1,7 @@
 """What one pass over a log meets of each transaction, from the log's start on. Pure.
 
 Compaction drops the records of aborted transactions, and a marker once no batch of its transaction is left:
-who reads the log from its start takes a transaction without a marker for an open one.
+a reader that begins at the log's start takes a transaction without a marker for an open one.
 Source: KIP-98, KIP-534; Kafka's CleanedTransactionMetadata (3.9).
 """
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from broker.log.batches import CONTROL, TRANSACTIONAL, parse_header
+from broker.log.batches import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
 from broker.log.partition_log import PartitionLog
 from broker.replication import compaction
 from broker.replication.clock import monotonic_ms
@@ -161,3 +161,24 @@ async def test_damage_that_the_cleaner_meets_is_mended(tmp_path: Path, damaged: 
         assert broker.log is not log
         assert broker.log.log_end_offset == 0, "it is cut where it is damaged"
         assert (status.failures, status.uncleanable) == (1, {})
+
+
+async def test_records_are_deleted_up_to_an_offset_that_compaction_took(broker: TestBroker) -> None:
+    await cleaner(broker).check()
+    kept = [each.base_offset for each in headers(read_all(broker.log)) if each.records_count]
+    gap = next(each for each in range(1, 40) if each not in kept)
+    following = next(each for each in kept if each > gap)
+    deleting, logs = broker.parts.deleting, broker.parts.logs
+    outcomes = await deleting.delete_records({KEY: gap}, timeout_ms=10_000)
+    assert outcomes[KEY] == (ErrorCode.NONE, gap)
+    assert (await logs.list_offset(KEY, -2)).offset == gap
+    assert (await broker.fetch(gap - 1)).error_code is ErrorCode.OFFSET_OUT_OF_RANGE
+    found: list[BatchHeader] = []
+    offset = gap
+    while not found:
+        read = headers(bytes((await broker.fetch(offset)).records))
+        found, offset = [each for each in read if each.records_count], read[-1].last_offset + 1
+    assert found[0].base_offset == following
+    await cleaner(broker).check()
+    assert cleaner(broker).status.failures == 0
+    assert broker.log.log_start_offset == gap
