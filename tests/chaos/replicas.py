@@ -10,22 +10,25 @@ from broker.datadir.directory import LogDirectory
 from broker.log.batches import CONTROL, TRANSACTIONAL, checked_batches
 from broker.log.opened import opened
 from broker.log.partition_log import PartitionLog
+from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 from tests.support.broker_cluster import BrokerCluster
 
 
 class Held(NamedTuple):
-    """One record that is not aborted, as one replica holds it."""
+    """One record that is not aborted."""
 
-    broker_id: int
-    topic: str
     offset: int
     key: int
     #: None: a tombstone
     number: int | None
 
 
-def held(brokers: BrokerCluster, topics: Collection[str], width: int) -> list[Held]:
+#: {(broker, partition): its records}; those replicas that there are
+Replicas = dict[tuple[int, PartitionKey], list[Held]]
+
+
+def held(brokers: BrokerCluster, topics: Collection[str], width: int) -> Replicas:
     """Stop every broker, read what it holds in the order of each log, and start it again.
 
     Args:
@@ -34,22 +37,20 @@ def held(brokers: BrokerCluster, topics: Collection[str], width: int) -> list[He
         width: digits of a value.
     """
     brokers.stop(*brokers.brokers)
-    found = [
-        Held(broker_id, *each)
+    found = {
+        (broker_id, key): records
         for broker_id, broker in brokers.brokers.items()
-        for each in _read_directory(broker_id, broker.data_dir, topics, width)
-    ]
+        for key, records in _read_directory(broker_id, broker.data_dir, topics, width)
+    }
     for broker_id in brokers.brokers:
         brokers.start_broker(broker_id)
     brokers.wait_ready()
     return found
 
 
-#: (topic, offset, key, number)
-_Row = tuple[str, int, int, int | None]
-
-
-def _read_directory(broker_id: int, data_dir: Path, topics: Collection[str], width: int) -> Iterator[_Row]:
+def _read_directory(
+    broker_id: int, data_dir: Path, topics: Collection[str], width: int
+) -> Iterator[tuple[PartitionKey, list[Held]]]:
     text = (data_dir / "meta.properties").read_text()
     properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     directory = LogDirectory.open(
@@ -61,12 +62,12 @@ def _read_directory(broker_id: int, data_dir: Path, topics: Collection[str], wid
     try:
         for key, log in sorted(directory.logs.items()):
             if key.topic in topics:
-                yield from _read_log(key.topic, log, width)
+                yield key, list(_read_log(key, log, width))
     finally:
         directory.abandon()
 
 
-def _read_log(topic: str, log: PartitionLog, width: int) -> Iterator[_Row]:
+def _read_log(key: PartitionKey, log: PartitionLog, width: int) -> Iterator[Held]:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         read = log.segments.read(offset, 1 << 20, below=1 << 60, at_least_one=True, with_aborted=True)
@@ -82,7 +83,7 @@ def _read_log(topic: str, log: PartitionLog, width: int) -> Iterator[_Row]:
             if not header.records_count or header.attributes & CONTROL or is_aborted:
                 continue
             for record in opened(header, batch):
-                assert record.key is not None, f"{topic}: a record without a key is at {header.base_offset}"
+                assert record.key is not None, f"{key}: a record without a key is at {header.base_offset}"
                 # The value comes before one byte: there are no headers.
                 number = int(record.whole[-width - 1 : -1]) if record.has_value else None
-                yield topic, header.base_offset + record.offset_delta, int(record.key), number
+                yield Held(header.base_offset + record.offset_delta, int(record.key), number)

@@ -103,25 +103,13 @@ class Compacted(TopicWorkload):
         self.wait_in_sync()
         self._write_last()
         self.wait_clean()
-        brokers = self.cluster.brokers
-        found: dict[tuple[int, str, int], list[list[int | None]]] = {
-            (broker_id, topic, key): []
-            for broker_id in brokers.brokers
-            for topic in TOPICS
-            for key in range(WRITERS * KEYS)
-        }
-        for each in held(brokers, TOPICS, WIDTH):
-            if each.key != LAST_KEY:
-                found[each.broker_id, each.topic, each.key].append([each.offset, each.number])
-        return [
-            {
-                "key": _name(topic, key),
-                "replica": broker_id,
-                "retention_ms": TOPICS[topic],
-                "records": records,
-            }
-            for (broker_id, topic, key), records in found.items()
-        ]
+        lines = []
+        for (broker_id, partition), records in held(self.cluster.brokers, TOPICS, WIDTH).items():
+            common = {"replica": broker_id, "retention_ms": TOPICS[partition.topic]}
+            for key in range(partition.partition, WRITERS * KEYS, PARTITIONS):
+                mine = [[each.offset, each.number] for each in records if each.key == key]
+                lines.append({"key": _name(partition.topic, key), **common, "records": mine})
+        return lines
 
     def _write_last(self) -> None:
         failed: list[str] = []

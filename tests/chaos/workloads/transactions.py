@@ -107,13 +107,10 @@ class Transactions(TopicWorkload):
                 lines.append({"key": KEY, "isolation": level, **found, "record": _record(message)})
         lines.append({"key": KEY, "committed": _committed(bootstrap)})
         self.wait_clean()
-        latest: dict[int, list[list[int | None]]] = {}
-        for each in held(self.cluster.brokers, (LATEST,), WIDTH):
-            latest.setdefault(each.broker_id, []).append([each.key, each.number])
-        lines += [
-            {"key": KEY, "replica": broker_id, "latest": latest.get(broker_id, [])}
-            for broker_id in self.cluster.broker_ids
-        ]
+        for (broker_id, partition), records in held(self.cluster.brokers, (LATEST,), WIDTH).items():
+            inputs = list(range(partition.partition, len(INPUTS) * PARTITIONS, PARTITIONS))
+            latest = [[each.key, each.number] for each in records]
+            lines.append({"key": KEY, "replica": broker_id, "inputs": inputs, "latest": latest})
         return lines
 
 

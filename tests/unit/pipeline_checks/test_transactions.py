@@ -77,7 +77,7 @@ class World:
         return [
             *found,
             {"committed": self.offsets},
-            {"replica": 1, "latest": self.latest},
+            {"replica": 1, "inputs": [0, 1], "latest": self.latest},
             {"stable": self.stable},
         ]
 
