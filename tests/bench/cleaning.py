@@ -119,9 +119,17 @@ class Cleaner:
 class Measurement:
     """One round of one system."""
 
-    def __init__(self, system: GroupSystem, sizes: Sizes, folder: Path) -> None:
-        """Measure a running system whose files are below a folder."""
+    def __init__(self, system: GroupSystem, sizes: Sizes, folder: Path, number: int) -> None:
+        """Measure a running system whose files, and those of others, are below a folder.
+
+        Args:
+            system: runs.
+            sizes: how much is done.
+            folder: of all systems.
+            number: that no other measurement has.
+        """
         self._sizes = sizes
+        self._number = number
         self._folder = folder
         self._broker_ids = system.broker_ids
         self._servers = ",".join(system.addresses)
@@ -139,7 +147,7 @@ class Measurement:
         self._probe(lambda: time.monotonic() >= ends_s)
         before_ms = self._probe(lambda: time.monotonic() >= ends_s + self._sizes.quiet_s)
         for codec, words in CODECS.items():
-            topic = f"{TOPIC}-{codec}"
+            topic = f"{TOPIC}-{self._number}-{codec}"
             self._create(topic, [first], {"segment.bytes": self._sizes.segment_bytes})
             self._fill(topic, codec)
             before = self._size(topic)
@@ -230,11 +238,12 @@ class Measurement:
 
 def run(folder: Path, peers: Sequence[str], sizes: Sizes = FULL) -> list[str]:
     """Measure Quorate and the peers; returns the lines of the report."""
+    numbers = iter(range(1_000_000))
     samples, names = measured(
         folder,
         ("quorate", *peers),
         sizes.rounds,
-        lambda system: list(Measurement(system, sizes, folder).run()),
+        lambda system: list(Measurement(system, sizes, folder, next(numbers)).run()),
     )
     lines = ["", f"Medians of {sizes.rounds} rounds.", "", *table(sizes.rows(), names, samples)]
     return [*lines, "", "Every round:", "", *rounds_table(sizes.rows(), names, samples)]
