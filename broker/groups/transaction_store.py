@@ -54,16 +54,17 @@ class TransactionStore:
         return await self._stored(transactional_id, outcome)
 
     async def _stored(self, transactional_id: str, outcome: ReadOutcome) -> StoredTransaction | None:
-        path = paths.transaction_path(transactional_id)
         if isinstance(outcome, NoNodeError):
             return None
         if isinstance(outcome, ServerError):
+            path = paths.transaction_path(transactional_id)
             raise MetadataDecodeError(path, "", outcome.message, "a record that can be read")
         data, stat = outcome
         record = TransactionRecord.decode(transactional_id, data)
         stored = StoredTransaction(transactional_id, record, stat.version)
         if stat.children_count:
             names: list[str] = []
+            path = paths.transaction_path(transactional_id)
             with contextlib.suppress(NoNodeError):
                 names = await self._client.get_children(path)
             for name, child in zip(

@@ -64,6 +64,8 @@ GROUP_CHUNK: Final = "chunk-"
 #: Longest name of a group, in bytes of UTF-8.
 GROUP_BYTES_MAX: Final = 1_024
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+#: {byte: what stands for it in a path}
+_ESCAPED: Final = {byte: chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in range(256)}
 _ESCAPE: Final = re.compile(rb"%([0-9A-F]{2})")
 
 
@@ -195,8 +197,7 @@ def group_id_of(segment: str) -> str | None:
 
 
 def _segment(name: str) -> str:
-    raw = name.encode("utf-8", "surrogatepass")
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw)
+    return name.encode("utf-8", "surrogatepass").decode("latin-1").translate(_ESCAPED)
 
 
 def transaction_path(transactional_id: str) -> str:

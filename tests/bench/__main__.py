@@ -9,10 +9,10 @@ channels cost, and a broker that is drained, beside Kafka; `lone` what a record 
 partitions; `deaths` how soon others lead when a broker among 10,000 partitions is killed; `transactions` what
 transactions cost, and what Kafka Streams makes of them; `idle` what sessions, connections and partitions cost
 that ask for nothing; `ids` what idle transactional ids cost; `history` what transactions leave in the change
-log; `cleaning` what compaction takes; `turns` how long large pieces of work hold a node's loop; `scale` how
-the controller's costs grow with the partitions, without sockets; `pipeline` what Spark reads and checks in a
-second, beside its own Kafka connector. Tables go to the standard output and to bench-results/. Nothing here
-asserts a time.
+log; `cleaning` what compaction takes; `turns` how long large pieces of work hold a node's loop;
+`verification` what it costs that leaders ask the coordinator; `scale` how the controller's costs grow with
+the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka
+connector. Tables go to the standard output and to bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tests.bench import (
     speed,
     transactions,
     turns,
+    verification,
 )
 from tests.bench.machine import machine
 from tests.bench.servers import BARE, KINDS, running
@@ -201,6 +202,11 @@ def run_history(_options: argparse.Namespace, folder: Path) -> Report:
     return history.run(folder), ""
 
 
+def run_verification(_options: argparse.Namespace, folder: Path) -> Report:
+    """The first record of a transaction, with verification and without."""
+    return verification.run(folder), ""
+
+
 def run_ids(options: argparse.Namespace, folder: Path) -> Report:
     """Memory and fail-over with many idle transactional ids."""
     return ids.run(folder, ids.Sizes(options.ids)), ""
@@ -310,6 +316,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_size(add("deaths", run_deaths, 3), "partitions", deaths.FULL.partitions, "partitions of two replicas")
     add("idle", run_idle, 0)
     add("history", run_history, 0)
+    add("verification", run_verification, 0)
     words = "transactional ids (default: %(default)s)"
     add("ids", run_ids, 0).add_argument("--ids", type=at_least_one, default=ids.FULL.ids, help=words)
     add("turns", run_turns, 0)

@@ -9,12 +9,14 @@ Source: ARCHITECTURE.md, "Life of a compacted record".
 
 from __future__ import annotations
 
+import contextlib
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,12 +118,32 @@ class Cleaner:
             return 0
 
 
+def work_in(looks: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Return when the last work in (when, CPU time) began and ended."""
+    # Work that a look finds began after the look before.
+    busy = [(before[0], at_s) for before, (at_s, used) in pairwise(looks) if used > WORKS_NS]
+    began_s, ended_s = busy[-1]
+    for before_s, at_s in reversed(busy):
+        if began_s - at_s > QUIET_S:
+            break
+        began_s = before_s
+    return began_s, ended_s
+
+
 class Measurement:
     """One round of one system."""
 
-    def __init__(self, system: GroupSystem, sizes: Sizes, folder: Path) -> None:
-        """Measure a running system whose files are below a folder."""
+    def __init__(self, system: GroupSystem, sizes: Sizes, folder: Path, number: int) -> None:
+        """Measure a running system whose files, and those of others, are below a folder.
+
+        Args:
+            system: runs.
+            sizes: how much is done.
+            folder: of all systems.
+            number: that no other measurement has.
+        """
         self._sizes = sizes
+        self._number = number
         self._folder = folder
         self._broker_ids = system.broker_ids
         self._servers = ",".join(system.addresses)
@@ -129,6 +151,7 @@ class Measurement:
         # The first broker leads all, and cleans.
         self._cleaner = Cleaner(system.pids[0])
         self._seen_ns = 0
+        self._worked_s = 0.0
 
     def run(self) -> Iterator[tuple[str, float]]:
         """Yield (name of a row, value)."""
@@ -139,18 +162,18 @@ class Measurement:
         self._probe(lambda: time.monotonic() >= ends_s)
         before_ms = self._probe(lambda: time.monotonic() >= ends_s + self._sizes.quiet_s)
         for codec, words in CODECS.items():
-            topic = f"{TOPIC}-{codec}"
+            topic = f"{TOPIC}-{self._number}-{codec}"
             self._create(topic, [first], {"segment.bytes": self._sizes.segment_bytes})
             self._fill(topic, codec)
             before = self._size(topic)
             self._compact(topic)
             looks: list[tuple[float, int]] = []
-            waited_ms = self._probe(lambda looks=looks: self._is_done(looks))  # type: ignore[misc]
-            work = [at_s for at_s, used in looks if used > WORKS_NS]
-            took_s = work[-1] - work[0]
-            used_s = sum(used for _, used in looks) / 1e9
+            waited_ms = self._probe(lambda: self._is_done(looks, topic, before))  # noqa: B023 - called at once
+            began_s, ended_s = work_in(looks)
+            took_s = ended_s - began_s
+            used_s = sum(used for at_s, used in looks if began_s < at_s <= ended_s) / 1e9
             # What the producer met while somebody cleaned.
-            meanwhile_ms += [ms for at_s, ms in waited_ms if work[0] <= at_s <= work[-1]]
+            meanwhile_ms += [ms for at_s, ms in waited_ms if began_s <= at_s <= ended_s]
             yield rate(words).name, before / MB / took_s
             yield cpu(words).name, used_s / before * 1e9
             yield left(words).name, self._size(topic) / MB
@@ -192,21 +215,28 @@ class Measurement:
             future.result(DEADLINE_S)
 
     def _size(self, topic: str) -> int:
-        return sum(each.stat().st_size for each in self._folder.rglob(f"{topic}-0/*.log"))
+        size = 0
+        for each in self._folder.rglob(f"{topic}-0/*.log"):
+            # Segments go meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                size += each.stat().st_size
+        return size
 
-    def _is_done(self, looks: list[tuple[float, int]]) -> bool:
+    def _is_done(self, looks: list[tuple[float, int]], topic: str, before: int) -> bool:
         """Look at the cleaner; returns whether it has cleaned and has nothing left to do.
 
         Args:
             looks: (when, CPU time since the look before), one more after each call.
+            topic: to be cleaned.
+            before: bytes of its log.
         """
         now_s = time.monotonic()
         used_ns = self._cleaner.used_ns()
         since_ns = used_ns - self._seen_ns if used_ns >= self._seen_ns else used_ns
         looks.append((now_s, since_ns if looks else 0))
         self._seen_ns = used_ns
-        worked = [at_s for at_s, used in looks if used > WORKS_NS]
-        return bool(worked) and now_s - worked[-1] > QUIET_S
+        self._worked_s = now_s if looks[-1][1] > WORKS_NS else self._worked_s
+        return now_s - self._worked_s > QUIET_S and self._size(topic) < before
 
     def _probe(self, is_over: Callable[[], bool]) -> list[tuple[float, float]]:
         """Send lone records until something is over; returns (when, ms until each was acknowledged)."""
@@ -230,11 +260,12 @@ class Measurement:
 
 def run(folder: Path, peers: Sequence[str], sizes: Sizes = FULL) -> list[str]:
     """Measure Quorate and the peers; returns the lines of the report."""
+    numbers = iter(range(1_000_000))
     samples, names = measured(
         folder,
         ("quorate", *peers),
         sizes.rounds,
-        lambda system: list(Measurement(system, sizes, folder).run()),
+        lambda system: list(Measurement(system, sizes, folder, next(numbers)).run()),
     )
     lines = ["", f"Medians of {sizes.rounds} rounds.", "", *table(sizes.rows(), names, samples)]
     return [*lines, "", "Every round:", "", *rounds_table(sizes.rows(), names, samples)]
