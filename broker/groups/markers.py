@@ -94,7 +94,7 @@ class MarkerSender:
     async def send(self, marker: SendMarkers) -> None:
         """Return when every partition has its marker, or is gone."""
         sending = _Sending(marker)
-        await self._sort(sending, list(sending.rest))
+        await self._sort(sending, sorted(sending.rest))
         await sending.done
 
     async def _sort(self, sending: _Sending, keys: list[PartitionKey]) -> None:

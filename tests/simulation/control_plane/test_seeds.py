@@ -37,12 +37,18 @@ def test_every_promise_holds(group: int) -> None:
         assert outcome.counts["acknowledged all"] > 10
         assert sum(outcome.bit.values()) > 5
         assert outcome.counts["terms"] >= 1
+        if outcome.counts["transactions begun"]:
+            assert outcome.counts["transactions committed"] > 10
     assert sum(outcome.counts["acknowledged all"] for outcome in outcomes) > 1000
 
 
 def test_some_brokers_are_spoken_to_by_the_queue() -> None:
     by_queue = [len(World(seed).variations.by_queue) for seed in SEEDS]
     assert 5 < sum(by_queue) < 3 * len(SEEDS)
+
+
+def test_transactions_are_in_some_seeds() -> None:
+    assert 5 < sum(World(seed).variations.has_transactions for seed in SEEDS) < 2 * len(SEEDS) // 3
 
 
 @pytest.mark.long

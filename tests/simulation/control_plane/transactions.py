@@ -345,6 +345,7 @@ class Transactions:
 
     def begin(self, stream: str, producer: Producer, first_input: int, inputs_count: int) -> Transaction:
         """Return a new transaction."""
+        self.counts["transactions begun"] += 1
         made = Transaction(next(self._numbers), stream, producer, first_input, inputs_count)
         self.world.transaction_judge.begun(made)
         return made
