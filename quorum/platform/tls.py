@@ -192,7 +192,7 @@ class TlsPort:
             port: its name, for the log.
             make_context: of one accepted connection.
             takes_plain: whether a connection that does not begin as TLS does is served all the same.
-            timeout_s: for the first byte of a connection, and again for its handshake.
+            timeout_s: for the first byte of a connection, for its handshake, and for its end.
         """
         self._port = port
         self._make_context = make_context
@@ -227,7 +227,11 @@ class TlsPort:
             async with self._pace:
                 handshake = asyncio.ensure_future(
                     loop.connect_accepted_socket(
-                        factory, accepted, ssl=self._make_context(), ssl_handshake_timeout=self._timeout_s
+                        factory,
+                        accepted,
+                        ssl=self._make_context(),
+                        ssl_handshake_timeout=self._timeout_s,
+                        ssl_shutdown_timeout=self._timeout_s,
                     )
                 )
                 try:

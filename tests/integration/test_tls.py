@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
@@ -204,3 +205,36 @@ def test_the_admin_port_speaks_tls_beside_a_secure_client_port_alone(
 def not_verified(capsys: pytest.CaptureFixture[str]) -> bool:
     """Tell whether the last command found a certificate that it does not believe."""
     return "certificate verify failed" in capsys.readouterr().err
+
+
+async def test_a_thousand_clients_at_once_move_no_leader(authority: Authority) -> None:
+    def start() -> SecureNodes:
+        # The clients share one loop here: each is slower than a client of its own would be.
+        limits = {"handshake_timeout_ms": 120_000}
+        nodes = SecureNodes(authority, nodes=3, tables={"limits": limits})
+        nodes.start()
+        return nodes
+
+    nodes = await asyncio.to_thread(start)
+    try:
+        leader = await asyncio.to_thread(nodes.leader)
+        term = nodes.status(leader)["term"]
+        context, port = authority.context("alice"), nodes.secure_port(leader)
+
+        async def ask(_: int) -> bytes:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=context, ssl_handshake_timeout=120.0
+            )
+            writer.write(b"ruok")
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+        answers = await asyncio.gather(*map(ask, range(1000)))
+        assert set(answers) == {b"imok"}
+        status = await asyncio.to_thread(nodes.status, leader)
+        assert (status["role"], status["term"]) == ("leader", term)
+        metrics = (await asyncio.to_thread(nodes.get, leader, "/metrics"))[1].decode()
+        assert 'quorate_tls_handshakes_total{port="client"} 1000.0' in metrics
+    finally:
+        await asyncio.to_thread(nodes.close)
