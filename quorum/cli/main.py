@@ -126,8 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _use_tls(arguments: argparse.Namespace) -> None:
-    """Dial by TLS from here on, where a command says whom to believe."""
+    """Dial by TLS from here on where a command says whom to believe, and else without."""
     options = {key: getattr(arguments, key, None) for key in ("ca", "cert", "key")}
+    DIALLING.set(None)
     if not any(options.values()):
         return
     if options["ca"] is None or (options["cert"] is None) != (options["key"] is None):

@@ -55,7 +55,10 @@ PEER_QUEUE_BYTES_MIN = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NodeSockets:
-    """Bound sockets to listen on in place of the configured addresses; they are closed with the node."""
+    """Bound sockets to listen on in place of the configured addresses; they are closed with the node.
+
+    Given ones lack `secure_client`: that is always as configured.
+    """
 
     client: socket.socket | None
     peer: socket.socket
@@ -282,14 +285,14 @@ class QuorumNode:
 
     def _bind(self) -> NodeSockets:
         """Bind all before anything is written, so that a taken address changes nothing."""
-        wanted: ListenSection | NodeSockets = self._sockets or self.config.listen
+        listen = self.config.listen
+        wanted: ListenSection | NodeSockets = self._sockets or listen
+        secure = listen.secure_client
         return NodeSockets(
             client=self._bind_one("listen.client", wanted.client) if wanted.client else None,
             peer=self._bind_one("listen.peer", wanted.peer),
             admin=self._bind_one("listen.admin", wanted.admin),
-            secure_client=(
-                self._bind_one("listen.secure_client", wanted.secure_client) if wanted.secure_client else None
-            ),
+            secure_client=self._bind_one("listen.secure_client", secure) if secure else None,
         )
 
     def _bind_one(self, field: str, wanted: Listen) -> socket.socket:

@@ -30,10 +30,12 @@ MakeContext = Callable[[], ssl.SSLContext]
 #: makes the contexts of what a command dials; None: it dials without TLS
 DIALLING: Final = ContextVar[MakeContext | None]("dialling", default=None)
 
-#: for one connection, from its acceptance to the end of its handshake
+#: for the first byte of a connection, and again for its handshake
 HANDSHAKE_TIMEOUT_S: Final = 5.0
-#: handshakes of one port whose bytes are worked on at once; each costs the loop a millisecond or two
+#: handshakes of one port whose turn it is at once; each costs the loop a millisecond or two
 HANDSHAKES_MAX: Final = 16
+#: how long a turn may last; who hangs then holds nobody up any more
+TURN_S: Final = 0.25
 #: failures of one port that come so soon after one that was logged are counted, not logged
 QUIET_S: Final = 1.0
 #: what TLS begins with: a record of the handshake
@@ -190,7 +192,7 @@ class TlsPort:
             port: its name, for the log.
             make_context: of one accepted connection.
             takes_plain: whether a connection that does not begin as TLS does is served all the same.
-            timeout_s: for a connection, up to the end of its handshake.
+            timeout_s: for the first byte of a connection, for its handshake, and for its end.
         """
         self._port = port
         self._make_context = make_context
@@ -209,10 +211,9 @@ class TlsPort:
             factory: makes the protocol. accepted: without a byte read of it; not blocking.
         """
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._timeout_s
         caller = _caller(accepted)
         try:
-            async with asyncio.timeout_at(until_s):
+            async with asyncio.timeout(self._timeout_s):
                 first = await _first_byte(loop, accepted)
                 if not first:
                     accepted.close()
@@ -222,14 +223,23 @@ class TlsPort:
                         raise NotTlsError(f"it speaks no TLS, for its first byte is {first!r}")
                     await loop.connect_accepted_socket(factory, accepted)
                     return
-                await self._pace.acquire()
-            try:
-                left_s = max(0.1, until_s - loop.time())
-                await loop.connect_accepted_socket(
-                    factory, accepted, ssl=self._make_context(), ssl_handshake_timeout=left_s
+            # It waits for its turn as long as that takes: its bytes are there, the others' too.
+            async with self._pace:
+                handshake = asyncio.ensure_future(
+                    loop.connect_accepted_socket(
+                        factory,
+                        accepted,
+                        ssl=self._make_context(),
+                        ssl_handshake_timeout=self._timeout_s,
+                        ssl_shutdown_timeout=self._timeout_s,
+                    )
                 )
-            finally:
-                self._pace.release()
+                try:
+                    await asyncio.wait((handshake,), timeout=TURN_S)
+                except asyncio.CancelledError:
+                    handshake.cancel()
+                    raise
+            await handshake
             self.handshakes += 1
         except (TimeoutError, OSError, NotTlsError) as error:
             accepted.close()

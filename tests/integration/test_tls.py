@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from quorum.admin.client import send
+from quorum.cli.main import main
 from tests.support.certificates import Authority
 from tests.support.nodes import eventually
 from tests.support.secure_nodes import SecureNodes, secure_kazoo
@@ -173,3 +176,65 @@ def test_peers_change_over_to_tls_without_a_pause(authority: Authority) -> None:
             bare.sendall(b"QRTM")
             assert ended(bare)
         eventually(lambda: "on the peer port: it speaks no TLS" in nodes.output(), WAIT_S)
+
+
+def test_the_admin_port_speaks_tls_beside_a_secure_client_port_alone(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = SecureNodes(authority, security={"admin_ssl": True}, listen={"client": ""})
+    try:
+        nodes.start_node(1)
+        admin = f"https://127.0.0.1:{nodes.nodes[1].admin_port}"
+        # Without whom to believe nobody is believed.
+        eventually(lambda: main(["status", "--admin", admin]) == 1 and not_verified(capsys), WAIT_S)
+        certificate, key = authority.issue("operator")
+        options = ["--ca", str(authority.file), "--cert", str(certificate), "--key", str(key)]
+        eventually(lambda: main(["status", "--admin", admin, *options]) == 0, WAIT_S)
+        capsys.readouterr()
+        # What the port writes goes through the node's own client port.
+        status, body = send(
+            admin, "PUT", "/v1/znodes?path=/by-admin&create=true", WAIT_S, b'{"data": "aGk="}'
+        )
+        assert status in (200, 201), body
+        assert main(["shell", "--hosts", nodes.secure_hosts, *options, "get", "/by-admin"]) == 0
+        assert "hi" in capsys.readouterr().out
+    finally:
+        nodes.close()
+
+
+def not_verified(capsys: pytest.CaptureFixture[str]) -> bool:
+    """Tell whether the last command found a certificate that it does not believe."""
+    return "certificate verify failed" in capsys.readouterr().err
+
+
+async def test_a_thousand_clients_at_once_move_no_leader(authority: Authority) -> None:
+    def start() -> SecureNodes:
+        # The clients share one loop here: each is slower than a client of its own would be.
+        limits = {"handshake_timeout_ms": 120_000}
+        nodes = SecureNodes(authority, nodes=3, tables={"limits": limits})
+        nodes.start()
+        return nodes
+
+    nodes = await asyncio.to_thread(start)
+    try:
+        leader = await asyncio.to_thread(nodes.leader)
+        term = nodes.status(leader)["term"]
+        context, port = authority.context("alice"), nodes.secure_port(leader)
+
+        async def ask(_: int) -> bytes:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=context, ssl_handshake_timeout=120.0
+            )
+            writer.write(b"ruok")
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+        answers = await asyncio.gather(*map(ask, range(1000)))
+        assert set(answers) == {b"imok"}
+        status = await asyncio.to_thread(nodes.status, leader)
+        assert (status["role"], status["term"]) == ("leader", term)
+        metrics = (await asyncio.to_thread(nodes.get, leader, "/metrics"))[1].decode()
+        assert 'quorate_tls_handshakes_total{port="client"} 1000.0' in metrics
+    finally:
+        await asyncio.to_thread(nodes.close)

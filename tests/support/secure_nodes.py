@@ -23,6 +23,7 @@ class SecureNodes(QuorateNodes):
         nodes: int = 1,
         tls: Mapping[str, object] | None = None,
         security: Mapping[str, object] | None = None,
+        listen: Mapping[str, object] | None = None,
         tables: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         """Choose ports.
@@ -31,13 +32,16 @@ class SecureNodes(QuorateNodes):
             authority: signs the certificate of all nodes, "nodes".
             nodes: how many.
             tls: keys of [tls] over those of the certificate.
-            security: further keys of [security].
+            security: further keys of [security]. listen: of [listen].
             tables: further sections.
         """
         self._secure_ports: dict[int, int] = {}
         self._security = dict(security or {})
+        self._listen = dict(listen or {})
         settings: dict[str, Mapping[str, object]] = {
             "limits": {"tick_ms": 500, "session_timeout_min_ms": 1000, "handshake_timeout_ms": 1000},
+            # Other tests on the machine take longer turns than a quiet one knows.
+            "raft": {"election_timeout_ms": [1000, 2000]},
             "tls": {**authority.settings("nodes"), **(tls or {})},
             **(tables or {}),
         }
@@ -50,6 +54,7 @@ class SecureNodes(QuorateNodes):
             holder, self._secure_ports[node.node_id] = hold_port()
             node.holders.append(holder)
         sections["listen"]["secure_client"] = f"127.0.0.1:{self._secure_ports[node.node_id]}"
+        sections["listen"].update(self._listen)
         sections["security"].update(self._security)
         return sections
 
