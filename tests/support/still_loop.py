@@ -11,6 +11,7 @@ import contextvars
 import random
 import selectors
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from quorum.platform.os_runtime import AsyncioRuntime
@@ -154,9 +155,11 @@ class StillLoop(asyncio.BaseEventLoop):
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
         return [(None, None, None, "", (host, port))]
 
-    async def create_server(self, protocol_factory: Any, *_: Any, **__: Any) -> Any:
-        self._accepting[NODE.get()] = protocol_factory
-        return object()
+    def acceptor(self, bound: Any, factory: Callable[[], Any], *_: Any, **__: Any) -> Any:
+        """Accept for the node that asks, in place of the shipped acceptor."""
+        bound.close()
+        self._accepting[NODE.get()] = factory
+        return SimpleNamespace(start=lambda: None)
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, *_: Any, **__: Any) -> Any:
         own, node_id = NODE.get(), int(str(host).rpartition(".")[2])

@@ -25,6 +25,7 @@ from quorum.node.member import QuorumMember
 from quorum.node.node import MESSAGE_TYPES
 from quorum.platform import os_runtime
 from quorum.raft.datadir.identity import Start
+from quorum.raft.peers import transport
 from quorum.raft.peers.codec import Codec
 from quorum.raft.peers.transport import PeerTransport
 from quorum.wire.protocol import OpCode
@@ -109,7 +110,7 @@ async def start(loop: StillLoop, config: NodeConfig) -> QuorumMember:
     failures: list[BaseException] = []
     disk = MemoryDisk(random.Random(node_id))
     member = QuorumMember(config, runtime, disk, start=Start.BOOTSTRAP, on_failure=failures.append)
-    transport = PeerTransport(
+    peers = PeerTransport(
         runtime,
         member.identity,
         b"secret",
@@ -120,8 +121,8 @@ async def start(loop: StillLoop, config: NodeConfig) -> QuorumMember:
         admission=member.admission,
         on_proven=member.peer_proved,
     )
-    await transport.start()
-    member.attach(transport)
+    await peers.start()
+    member.attach(peers)
     member.start()
     return member
 
@@ -183,6 +184,7 @@ async def play(loop: StillLoop, folder: Path) -> Played:
 def counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
     loop = StillLoop()
     monkeypatch.setattr(os_runtime, "time", loop)
+    monkeypatch.setattr(transport, "Acceptor", loop.acceptor)
     try:
         return loop.run_until_complete(play(loop, folder))
     finally:
