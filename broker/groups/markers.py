@@ -1,7 +1,7 @@
 """Sending the markers of transactions to the leaders of their partitions, until each has its own.
 
-What waits for a broker goes in one request. A partition whose leader changes goes to the next one; one whose
-topic is gone, drops out: the quorum says so, not the view alone, which may be behind.
+What waits for a broker goes in one request. A partition whose leader changes goes to the next one; one that
+is gone, drops out: the quorum says so, not the view alone, which may be behind.
 Source: TransactionMarkerChannelManager (Kafka 3.9); ARCHITECTURE.md, "Life of a transaction".
 """
 
@@ -120,7 +120,7 @@ class MarkerSender:
     async def _exists(self, key: PartitionKey) -> bool:
         try:
             await self._client.sync(paths.BROKER_TOPICS)
-            return await self._client.exists(paths.topic_path(key.topic)) is not None
+            return await self._client.exists(paths.partition_state_path(key)) is not None
         except SESSION_OVER:
             raise
         except QuorateError:
