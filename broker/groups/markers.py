@@ -26,8 +26,6 @@ from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.reading import read_node
-from quorum.metadata.records import TopicRecord
 from quorum.metadata.transaction_records import partitions_by_topic
 from quorum.platform.tasks import TaskSet
 
@@ -122,9 +120,7 @@ class MarkerSender:
     async def _exists(self, key: PartitionKey) -> bool:
         try:
             await self._client.sync(paths.BROKER_TOPICS)
-            node = await read_node(self._client, paths.topic_path(key.topic))
-            # A topic of that name may have come again with fewer partitions.
-            return node is not None and key.partition in TopicRecord.decode(key.topic, node.data).partitions
+            return await self._client.exists(paths.partition_state_path(key)) is not None
         except SESSION_OVER:
             raise
         except QuorateError:

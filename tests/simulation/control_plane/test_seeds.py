@@ -47,6 +47,10 @@ def test_some_brokers_are_spoken_to_by_the_queue() -> None:
     assert 5 < sum(by_queue) < 3 * len(SEEDS)
 
 
+def test_a_transaction_ends_whose_topic_has_fewer_partitions_now() -> None:
+    _assert_held([run_seed(183)])
+
+
 def test_transactions_are_in_some_seeds() -> None:
     assert 5 < sum(World(seed).variations.has_transactions for seed in SEEDS) < 2 * len(SEEDS) // 3
 
