@@ -173,7 +173,6 @@ class Broker:
             authorizer=parts.authorizer,
             controller=lambda: self.state.registration and self.state.registration.controller,
             groups=lambda: self.state.registration and self.state.registration.coordinator,
-            tls=self._certificates.dialling("ssl") if "ssl" in self._certificates else None,
         )
 
     async def _connect(self) -> BrokerSession:

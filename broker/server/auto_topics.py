@@ -1,8 +1,9 @@
 """Topics that are created because a client asked for their metadata, where the broker is configured so.
 
 Decides whom to ask: the controller candidate of this broker if it is the controller, else the controller's
-client listener. Waits for the answer within bounds, because a client that gets the topic at once need not ask
-again. Another client may ask for the same topic meanwhile; that it exists is no error.
+broker listener, where no access list counts: the client has the right. Waits for the answer within bounds,
+because a client that gets the topic at once need not ask again. Another client may ask for the same topic
+meanwhile; that it exists is no error.
 Source: Kafka's auto.create.topics.enable; KIP-361.
 """
 
@@ -12,11 +13,11 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from broker.client.client import BrokerClient
-from broker.client.errors import BrokerRequestError
+from broker.client.topics import topic_values
 from broker.server.services import BrokerServices
-from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
+from broker.wire.codec import decode_response, encode_request
 from controller.core.requests import NewTopic
+from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
 
@@ -26,6 +27,7 @@ log = logging.getLogger("quorate.broker.server")
 CREATE_TIMEOUT_MS: Final = 5_000
 #: How many one request has created; for others its client asks again.
 CREATED_MAX: Final = 100
+_VERSION: Final = 7
 _RETRIED: Final = ErrorCode.LEADER_NOT_AVAILABLE
 #: Refusals that clients must see; after any other they ask again.
 _FINAL: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR})
@@ -59,14 +61,22 @@ async def _create(services: BrokerServices, topics: Sequence[NewTopic]) -> dict[
     if controller is not None:
         outcomes = await controller.create_topics(topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
         return {name: outcome.error_code for name, outcome in outcomes.items()}
-    view, tls = services.view, None
-    address = view.endpoint(view.controller_id, CLIENT_LISTENER)
-    if address is None and services.tls is not None:
-        address, tls = view.endpoint(view.controller_id, TLS_LISTENER), services.tls
-    if address is None:
-        raise BrokerRequestError("auto.create.topics", ErrorCode.NOT_CONTROLLER, "no controller is known")
-    bootstrap = f"{address[0]}:{address[1]}"
-    client_id = f"broker-{services.broker_id}"
-    async with BrokerClient(bootstrap, client_id=client_id, timeout_ms=CREATE_TIMEOUT_MS, tls=tls) as client:
-        results = await client.create_topics(topics)
-    return {name: result.error_code for name, result in results.items()}
+    connection = await services.replicas.fetchers.connect(services.view.controller_id)
+    try:
+        values = {
+            "topics": [topic_values(topic) for topic in topics],
+            "timeout": CREATE_TIMEOUT_MS,
+            "validate_only": False,
+        }
+        answered = await connection.request(
+            ApiKey.CREATE_TOPICS,
+            _VERSION,
+            encode_request(ApiKey.CREATE_TOPICS, _VERSION, values),
+            flexible=True,
+            timeout_ms=CREATE_TIMEOUT_MS,
+        )
+    finally:
+        connection.close()
+    return {
+        row.name: row.error_code for row in decode_response(ApiKey.CREATE_TOPICS, _VERSION, answered).topics
+    }

@@ -20,7 +20,6 @@ from broker.stores.settings import SettingsStore
 from controller.runtime.controller import Controller
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
-from quorum.platform.tls import MakeContext
 
 
 class Authorizer(NamedTuple):
@@ -48,8 +47,6 @@ class BrokerServices:
     groups: Callable[[], Coordinator | None] = lambda: None
     #: What principals may do; None: everything.
     authorizer: Authorizer | None = None
-    #: Makes the context of a connection with another broker's TLS listener of clients; None: none is dialled.
-    tls: MakeContext | None = None
 
     def active_controller(self) -> Controller | None:
         """Return the controller, if it is this broker's candidate."""

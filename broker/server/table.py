@@ -99,7 +99,9 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.LIST_GROUPS: Row(list_groups, client=Versions(0, 5)),
         ApiKey.SASL_HANDSHAKE: Row(None, broker=Versions(1, 1)),
         ApiKey.API_VERSIONS: Row(None, client=Versions(0, 4), broker=Versions(0, 4)),
-        ApiKey.CREATE_TOPICS: Row(create_topics, client=Versions(0, 7), frame_bytes_max=_LONG),
+        ApiKey.CREATE_TOPICS: Row(
+            create_topics, client=Versions(0, 7), broker=Versions(7, 7), frame_bytes_max=_LONG
+        ),
         ApiKey.DELETE_TOPICS: Row(delete_topics, client=Versions(0, 6)),
         ApiKey.DELETE_RECORDS: Row(delete_records, client=Versions(0, 2), frame_bytes_max=_LONG),
         ApiKey.INIT_PRODUCER_ID: Row(init_producer_id, client=Versions(0, 5)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ from tests.support.nodes import eventually
 DEADLINE_S = 30.0
 ANONYMOUS = "User:ANONYMOUS"
 SETTINGS: dict[str, dict[str, object]] = {
-    "security": {"authorizer_class_name": "AclAuthorizer", "super_users": ["User:admin"]}
+    "broker": {"auto_create_topics": True},
+    "security": {"authorizer_class_name": "AclAuthorizer", "super_users": ["User:admin"]},
 }
 
 
@@ -177,3 +179,19 @@ def test_a_list_that_cannot_be_read_denies(cluster: BlockingBrokers, admin: Admi
     zookeeper.stop()
     zookeeper.close()
     eventually(lambda: produced(cluster, "broken") == 0, DEADLINE_S, "the list is gone")
+
+
+def test_a_right_to_create_counts_at_every_broker(cluster: BlockingBrokers, admin: AdminClient) -> None:
+    # Those that are not the controller ask it; no broker needs a right.
+    prefixed = ResourcePatternType.PREFIXED
+    for operation in (AclOperation.CREATE, AclOperation.DESCRIBE):
+        grant(admin, binding(ResourceType.TOPIC, "auto-", operation, pattern=prefixed))
+    take_away(admin, ResourceType.BROKER, "kafka-cluster")
+    flags = {"allow_auto_topic_creation": True, "include_topic_authorized_operations": False}
+
+    def is_there(address: str, name: str) -> bool:
+        asked = {"topics": [{"name": name, "topic_id": None}], **flags}
+        return bool(ask(address, ApiKey.METADATA, 12, asked).topics[0].error_code == 0)
+
+    for number, address in enumerate(cluster.bootstrap.split(",")):
+        eventually(partial(is_there, address, f"auto-{number}"), DEADLINE_S, f"{address} has it made")
