@@ -154,10 +154,8 @@ class BrokerClient:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> dict[str, TopicResult]:
         """Create topics; returns what became of each."""
-        values = {
-            "topics": [topic_values(topic) for topic in topics],
-            "validate_only": validate_only,
-        }
+        rows = [topic_values(topic) for topic in topics]
+        values = {"topics": rows, "validate_only": validate_only}
         return await self._administer(ApiKey.CREATE_TOPICS, values, "topics")
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, TopicResult]:

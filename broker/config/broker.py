@@ -23,7 +23,7 @@ from broker.config.listeners import (
     check_listen,
     optional_address,
 )
-from broker.core.access.principals import MappingRule
+from broker.config.principals import MappingRule
 from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port

@@ -105,14 +105,8 @@ async def open_parts(
     verifies = config.transactions.transaction_partition_verification_enable
     configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
     opens = partial(LogDirectory.open, config.broker.data_dir, settings_of=configs.settings_of)
-    directory = await open_in_thread(
-        partial(
-            opens,
-            broker_id=broker_id,
-            cluster_id=cluster_id,
-            open_files_max=config.limits.open_files_max,
-        )
-    )
+    opens = partial(opens, broker_id=broker_id, cluster_id=cluster_id)
+    directory = await open_in_thread(partial(opens, open_files_max=config.limits.open_files_max))
     producer_ids = ProducerIds(broker_id)
     record_dir = config.broker.record_dir
     recordings = None if record_dir is None else Recordings(record_dir)

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from inspect import iscoroutine
 from typing import Final, cast
 
+from broker.config.principals import MappingRule, principal_of
 from broker.core.access.lists import ANONYMOUS, Principal
-from broker.core.access.principals import MappingRule, principal_of
 from broker.core.control_gate import ControlOrder
 from broker.server.flow import MOVES, FlowInput, RequestFlow
 from broker.server.refusals import Refusals

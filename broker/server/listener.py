@@ -12,7 +12,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Sequence
 
-from broker.core.access.principals import MappingRule
+from broker.config.principals import MappingRule
 from broker.server.connection import ListenerConnection, Shared
 from broker.server.refusals import Refusals
 from broker.server.requests import Api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.access.principals import MappingRule, principal_of
+from broker.config.principals import MappingRule, principal_of
 
 SUBJECT = "CN=Alice.Smith,OU=ops,O=x\\, y"
 
