@@ -113,8 +113,15 @@ def _answer(
 
     topics: Iterator[Values | bytes]
     if wanted is None:
-        names = [name for name in view.topics if _may_describe(call, name)]
-        topics = (row(name, None) for name in names if name in view.topics)
+        is_limited = call.access.lists is not None
+        names = (
+            [name for name in view.topics if _may_describe(call, name)] if is_limited else list(view.topics)
+        )
+        topics = (
+            row(name, None) if gives_operations else _topic(view, brokers, rows, name, version)
+            for name in names
+            if name in view.topics
+        )
     else:
         topics = (row(name, found) for name, found in wanted)
     return {
