@@ -341,7 +341,7 @@ def test_a_readiness_that_is_none_of_a_node_is_told_by_its_code() -> None:
         "http://h:0",
         "http://h:65536",
         "http://::1:80",
-        "https://h:80",
+        "ftp://h:80",
         "",
     ],
 )
