@@ -212,6 +212,7 @@ class Application:
         self.process.wait(STOP_DEADLINE_S)
 
 
+@pytest.mark.long
 def test_the_standby_takes_over_and_a_running_job_finishes_right(masters: Masters, tmp_path: Path) -> None:
     nodes = masters.nodes
     leading = masters.alive()
