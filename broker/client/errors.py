@@ -17,6 +17,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `quorate topics list`",
     ErrorCode.TOPIC_ALREADY_EXISTS: "`quorate topics alter` changes it; give another name for another one",
     ErrorCode.INVALID_REPLICATION_FACTOR: "give at least 1, at most as many as brokers in `quorate status`",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "see `quorate transactions list`",
     ErrorCode.GROUP_ID_NOT_FOUND: "see `quorate groups list`",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; `quorate groups describe` names them",
 }

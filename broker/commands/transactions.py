@@ -34,7 +34,10 @@ examples:
 """
 
 
-_MAYBE_HANGING: Final = "look with `quorate transactions list`, and with `hanging` for what only logs know"
+_MAYBE_HANGING: Final = (
+    "look with `quorate transactions list`, and with `hanging` for what only logs know; "
+    "--peer-secret aborts that"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +143,8 @@ async def _abort(client: BrokerClient, arguments: argparse.Namespace) -> int:
     wanted = arguments.producer_epoch
     if wanted is not None and wanted != found.producer_epoch:
         problem = f"the producer of {name!r} has epoch {found.producer_epoch}, not {wanted}"
-        raise UsageError(problem, "look again with `quorate transactions describe`")
+        remedy = "look again with `quorate transactions describe`, or with `hanging` for what only logs know"
+        raise UsageError(problem, remedy)
     if found.state != "Ongoing":
         raise UsageError(f"{name!r} has no open transaction: its state is {found.state}", _MAYBE_HANGING)
     await abort_transaction(client, found)
