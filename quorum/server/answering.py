@@ -40,6 +40,7 @@ from quorum.wire.replies import (
     encode_header,
     encode_outcome,
     encode_path,
+    encode_sasl,
     encode_sync,
     encode_watch_event,
 )
@@ -62,6 +63,7 @@ SETS_WATCHES: Final = (int(OpCode.SET_WATCHES), int(OpCode.SET_WATCHES2))
 _GET_DATA: Final = int(OpCode.GET_DATA)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
+_SASL: Final = int(OpCode.SASL)
 #: marks a request that is not taken, its body is the error; no frame can hold this number
 UNDECODABLE: Final = -(1 << 32)
 
@@ -181,6 +183,8 @@ class Pipeline:
             self._stream.queue(encode_header(xid, 0, body))
             if body != OK:
                 self._connection.finish()
+        elif op == _SASL and body is not None:
+            self._stream.queue(encode_sasl(xid, body))
         else:
             self._stream.queue(encode_header(xid, _NO_ZXID, UNIMPLEMENTED))
             self._connection.finish()

@@ -114,6 +114,11 @@ def encode_stat(xid: int, zxid: int, stat: bytes) -> bytes:
     return _head(_STAT_REPLY_BYTES, xid, zxid, 0) + stat
 
 
+def encode_sasl(xid: int, token: bytes) -> bytes:
+    """Encode the reply to sasl; it tells no zxid."""
+    return _frame(xid, 0, buffer_bytes(token))
+
+
 def encode_sync(xid: int, zxid: int, path: str | None) -> bytes:
     """Encode the reply to sync, which repeats the path, also a null one."""
     if path is None:
