@@ -183,8 +183,10 @@ class Pipeline:
             self._stream.queue(encode_header(xid, 0, body))
             if body != OK:
                 self._connection.finish()
-        elif op == _SASL and body is not None:
-            self._stream.queue(encode_sasl(xid, body))
+        elif op == _SASL:
+            self._stream.queue(encode_sasl(xid, *body))
+            if body[0] != OK:
+                self._connection.finish()
         else:
             self._stream.queue(encode_header(xid, _NO_ZXID, UNIMPLEMENTED))
             self._connection.finish()

@@ -71,8 +71,9 @@ class SaslExchange:
         self._nonce = ""
         self._done = False
 
-    def take(self, known: Identities | None, token: bytes) -> tuple[Identities | None, bytes, int]:
-        """Return what a connection has proven with one more token, the server's token, and the answer's code.
+    def take(self, known: Identities | None, token: bytes) -> tuple[Identities | None, bytes | None, int]:
+        """Return what a connection has proven with one more token, the server's token, and the answer's code;
+        a refusal has no token.
 
         Args:
             known: [[scheme, id], …] so far, or None; stays as it is.
@@ -89,10 +90,10 @@ class SaslExchange:
             name, answer = sasl.check(token, self._nonce, options.sasl_users.get)
         except sasl.SaslError as error:
             log.warning("refused SASL of %s: %s", self._address, error)
-            return known, b"", SASL_REQUIRED if "sasl" in options.required_schemes else AUTH_FAILED
+            return known, None, SASL_REQUIRED if "sasl" in options.required_schemes else AUTH_FAILED
         is_super = bool(options.super_user) and name == options.super_user
         after, err = _join(known, as_super(["sasl", name], is_super=is_super))
-        return after, answer, err
+        return after, answer if err == OK else None, err
 
 
 def lacks(required_schemes: tuple[str, ...], known: Identities | None) -> bool:

@@ -23,6 +23,7 @@ from quorum.core.codes import (
     OP_CLOSE_SESSION,
     OP_SYNC,
     SASL_REQUIRED,
+    UNIMPLEMENTED,
 )
 from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, Pipeline
 from quorum.server.auth import SaslExchange, authenticate, lacks
@@ -193,7 +194,8 @@ class Requests:
         if self._lacks_proof and op not in (_AUTH, _SASL):
             schemes = " or ".join(self._host.options.required_schemes)
             log.warning("closed the connection of %s: it proved nothing by %s", self._stream.address, schemes)
-            self._refuse(xid, SASL_REQUIRED)
+            connection.move(Move.LAST_READ)
+            self._pipeline.take_in(xid, _AUTH, SASL_REQUIRED)
             return
         try:
             body: Any = None
@@ -218,9 +220,8 @@ class Requests:
                 connection.move(Move.CHANGE_ASKED)
             elif op == _AUTH:
                 body = self._authenticate(*decode_auth(data, start, after))
-            elif op == _SASL and self._sasl is not None:
-                self._take_token(self._sasl, xid, decode_sasl(data, start, after))
-                return
+            elif op == _SASL:
+                body = self._take_token(decode_sasl(data, start, after))
             elif op != _PING:
                 log.info("refused operation %d of %s: it is not served", op, self._stream.address)
                 connection.move(Move.LAST_READ)
@@ -285,20 +286,15 @@ class Requests:
             connection.move(Move.LAST_READ)
         return err
 
-    def _take_token(self, exchange: SaslExchange, xid: int, token: bytes) -> None:
-        """Take a token of SASL; what it proves counts for what follows."""
-        connection = self._connection
-        connection.identities, answer, err = exchange.take(connection.identities, token)
-        self._lacks_proof = lacks(self._host.options.required_schemes, connection.identities)
-        if err == OK:
-            self._pipeline.take_in(xid, _SASL, answer)
-        else:
-            self._refuse(xid, err)
-
-    def _refuse(self, xid: int, err: int) -> None:
-        """Answer as credentials that prove nothing, and end the connection."""
-        self._connection.move(Move.LAST_READ)
-        self._pipeline.take_in(xid, _AUTH, err)
+    def _take_token(self, token: bytes) -> tuple[int, bytes | None]:
+        """Take a token of SASL; what it proves counts for what follows. Returns code and token to answer."""
+        connection, err, answer = self._connection, UNIMPLEMENTED, None
+        if self._sasl is not None:
+            connection.identities, answer, err = self._sasl.take(connection.identities, token)
+            self._lacks_proof = lacks(self._host.options.required_schemes, connection.identities)
+        if err != OK:
+            connection.move(Move.LAST_READ)
+        return err, answer
 
     def _keep_rest(self, data: bytes, position: int) -> None:
         """Keep what was not read: the beginning of a frame, or whole ones if this connection is stalled."""

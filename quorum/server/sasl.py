@@ -73,14 +73,15 @@ def check(token: bytes, nonce: str, hash_of: Callable[[str], str | None]) -> Pro
         ("digest-uri", _SERVICE, ""),
         ("qop", "auth", "auth"),
         ("nc", "00000001", ""),
-        ("authzid", "", ""),
+        ("authzid", name, name),
     ):
         value = given.get(key, otherwise)
         if value != expected:
             raise SaslError(f"its {key} is {value[:100]!r}, {expected!r} was expected")
     known = hash_of(name)
     secret = bytes.fromhex(_NOBODY if known is None else known)
-    key = _md5(secret + f":{nonce}:{client_nonce}".encode()).hex()
+    on_behalf_of = f":{name}" if "authzid" in given else ""
+    key = _md5(secret + f":{nonce}:{client_nonce}{on_behalf_of}".encode()).hex()
 
     def answer(method: str) -> str:
         uri = _md5(f"{method}:{_SERVICE}".encode()).hex()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import InvalidACLError, NoAuthError
+from kazoo.exceptions import ConnectionLoss, InvalidACLError, NoAuthError, SessionClosedRequireSaslError
 from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, Id
 
@@ -15,6 +15,7 @@ from quorum.config.sasl_users import user_line
 from tests.support.certificates import Authority
 from tests.support.nodes import eventually
 from tests.support.secure_nodes import SecureNodes, secure_kazoo
+from tests.support.zookeeper import four_letter_word
 
 WAIT_S = 20.0
 USERS = {"alice": "secret", "root": "toor", "super": "no"}
@@ -140,3 +141,30 @@ def test_a_wrong_password_opens_no_session(
     eventually(lambda: any(told in nodes.output(each) for each in nodes.nodes), WAIT_S)
     # It tries another node after every failure but this one.
     eventually(lambda: client.client_state == KeeperState.CLOSED, WAIT_S)
+
+
+def test_who_must_prove_is_turned_away_until_it_does(authority: Authority, tmp_path: Path) -> None:
+    file = tmp_path / "users.digest"
+    file.touch(mode=0o600)
+    write(file, {"alice": "old"})
+    security = {"sasl_users_file": str(file), "session_require_client_sasl_auth": True}
+    with SecureNodes(authority, tls={"client_auth": "want"}, security=security) as nodes:
+        clients = Clients(nodes, authority)
+        for client in (clients.plain(), clients.by_certificate("alice")):
+            with pytest.raises((SessionClosedRequireSaslError, ConnectionLoss)):
+                client.exists("/")
+            client.stop()
+        told = "it proved nothing by sasl"
+        eventually(lambda: nodes.output().count(told) >= 2, WAIT_S)
+        # Words prove nothing and need no proof.
+        assert four_letter_word(nodes.nodes[1].client_port, "ruok") == "imok"
+        alice = clients.by_password("alice", "old")
+        alice.create("/a")
+        write(file, {"alice": "new", "bob": "builder"})
+        nodes.reload()
+        eventually(lambda: "is read again: 2 users" in nodes.output(), WAIT_S)
+        assert clients.by_password("bob", "builder").exists("/a")
+        assert clients.by_password("alice", "new").exists("/a")
+        # Who has proven the old one stays.
+        assert alice.exists("/a")
+        clients.stop()

@@ -46,8 +46,9 @@ class Reply(NamedTuple):
 class MemoryTransport(asyncio.Transport):
     """What a connection writes to."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, subject: object = ()) -> None:
         super().__init__()
+        self._certificate = {"subject": subject} if subject else None
         self.writes: list[bytes] = []
         self.paused = False
         self.closed = False
@@ -57,7 +58,8 @@ class MemoryTransport(asyncio.Transport):
         self._host = host
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return (self._host, 50_000) if name == "peername" else default
+        known = {"peername": (self._host, 50_000), "peercert": self._certificate}
+        return known.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None
@@ -92,9 +94,9 @@ class MemoryTransport(asyncio.Transport):
 class MemoryClient:
     """The other end of a connection."""
 
-    def __init__(self, node: MemoryNode, host: str) -> None:
+    def __init__(self, node: MemoryNode, host: str, subject: object = ()) -> None:
         self._node = node
-        self.transport = MemoryTransport(host)
+        self.transport = MemoryTransport(host, subject)
         self.connection = node.frontend.new_connection()
         self.stream = self.connection.stream
         self.stream.connection_made(self.transport)
@@ -194,9 +196,9 @@ class MemoryNode:
         if self.beside and not self.slow_disk:
             self.beside.popleft()()
 
-    def client(self, host: str = "10.0.0.1") -> MemoryClient:
-        """Let a client connect."""
-        return MemoryClient(self, host)
+    def client(self, host: str = "10.0.0.1", subject: object = ()) -> MemoryClient:
+        """Let a client connect, with a certificate if there is a subject, as `ssl` tells it."""
+        return MemoryClient(self, host, subject)
 
     def greeted(self, host: str = "10.0.0.1") -> MemoryClient:
         """Let a client connect and open a session."""
