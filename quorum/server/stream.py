@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Final, Protocol, cast
 
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN, Budgets
-from quorum.platform.tls import subject_of
+from quorum.platform.tls import peer_subject
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.phases import Phase
@@ -225,8 +225,7 @@ class ClientStream(asyncio.Protocol):
             self.host_name = str(peer[0]).removeprefix("::ffff:")
             host = f"[{self.host_name}]" if ":" in self.host_name else self.host_name
             self.address = f"{host}:{peer[1]}"
-        if certificate := transport.get_extra_info("peercert"):
-            self.subject = subject_of(certificate)
+        self.subject = peer_subject(transport) or ""
         bare = transport.get_extra_info("socket")
         if bare is not None and bare.family in (socket.AF_INET, socket.AF_INET6):
             bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

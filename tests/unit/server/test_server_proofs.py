@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from quorum.server.sasl import TOKEN_BYTES_MAX, SaslError, challenge, check
 from quorum.wire.jute import JuteReader, buffer_bytes
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import encode_auth, frame
+from tests.support.certificates import Authority
 from tests.unit.server.frames import GET_DATA, create, read
 from tests.unit.server.memory import MemoryClient, MemoryNode, Reply
 
@@ -211,16 +213,15 @@ def test_digest_alone_does_not_stand_for_sasl(users: SaslUsers) -> None:
     assert errors(ask(MemoryNode(required_schemes=("ip",)).greeted(), PING)) == [0]
 
 
-def test_auth_with_x509_asks_for_a_certificate() -> None:
+def test_auth_with_x509_asks_for_a_certificate(tmp_path: Path) -> None:
     client = MemoryNode().greeted()
     assert errors(ask(client, encode_auth("x509", b""))) == [FAILED]
-    shown = MemoryNode(x509_super_user="O=x,CN=root").client(
-        subject=((("commonName", "root"),), (("organizationName", "x"),))
-    )
+    file, _ = Authority(tmp_path / "ours").issue("root")
+    certificate = ssl.PEM_cert_to_DER_cert(file.read_text())
+    shown = MemoryNode(x509_super_user="CN=root").client(certificate=certificate)
     assert shown.greet().session_id
     assert errors(ask(shown, encode_auth("x509", b""))) == [0]
-    root = ["x509", "O=x,CN=root"]
-    assert shown.connection.identities == [["ip", "10.0.0.1"], ["super", ""], root]
+    assert shown.connection.identities == [["ip", "10.0.0.1"], ["super", ""], ["x509", "CN=root"]]
 
 
 def test_users_are_read_again_and_a_bad_file_changes_nothing(
