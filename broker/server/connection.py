@@ -38,7 +38,7 @@ from controller.wire.scram import ScramServer
 from quorum.errors import ProtocolError
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
-from quorum.platform.tls import FIRST_BYTE, subject_of
+from quorum.platform.tls import FIRST_BYTE, peer_subject
 
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
@@ -141,8 +141,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
 
     def _principal(self, transport: asyncio.Transport) -> str | None:
         """Return who the peer has proved to be by TLS; None: it may not speak here, and is gone."""
-        certificate, shared = transport.get_extra_info("peercert"), self._shared
-        subject = subject_of(certificate) if certificate else None
+        subject, shared = peer_subject(transport), self._shared
         name = ANONYMOUS if subject is None else principal_of(subject, shared.rules)
         if name is None:
             problem = f"no rule of security.ssl_principal_mapping_rules is for {subject!r}"

@@ -19,7 +19,19 @@ from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
 from quorum.admin.client import use_token
-from quorum.cli.commands import certs, changelog, down, journal, members, serve, shell, snapshot, status, up
+from quorum.cli.commands import (
+    certs,
+    changelog,
+    down,
+    journal,
+    members,
+    serve,
+    shell,
+    snapshot,
+    status,
+    up,
+    users,
+)
 from quorum.config.tls import TlsSection, read_material
 from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
 from quorum.platform.terminal import styled
@@ -59,6 +71,7 @@ _BUILT_IN: dict[str, Command] = {
     "snapshot": snapshot,
     "changelog": changelog,
     "certs": certs,
+    "users": users,
 }
 
 _EXAMPLES = """\

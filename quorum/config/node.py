@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
+from quorum.config.sasl_users import SCHEMES, SUBJECT, check_proofs
 from quorum.config.secrets import SECRET_BYTES_MIN, read_secret
 from quorum.config.settings import (
     ADDRESS,
@@ -92,6 +93,16 @@ class SecuritySection:
         "",
         secret=True,
     )
+    #: who proves a password by SASL DIGEST-MD5; None: nobody can
+    sasl_users_file: Path | None = setting(OPTIONAL_PATH, None)
+    #: a name of SASL, ZooKeeper's superUser
+    super_user: str = setting(text(r"[!-9;-~]{0,255}", 'a name of SASL, or ""'), "")
+    #: the subject of a certificate, as RFC 2253 writes it
+    x509_super_user: str = setting(text(SUBJECT, 'a subject as RFC 2253 writes it, "CN=root,O=x", or ""'), "")
+    #: who has not proven a name by SASL is answered with SESSIONCLOSEDREQUIRESASLAUTH and closed
+    session_require_client_sasl_auth: bool = setting(BOOLEAN, False)
+    #: the same of who has proven nothing by one of these; empty: nobody must
+    enforce_auth_schemes: tuple[str, ...] = setting(words(SCHEMES), ())
     four_letter_words: tuple[str, ...] = setting(
         words(FOUR_LETTER_WORDS), ("srvr", "ruok", "mntr", "isro", "stat")
     )
@@ -335,6 +346,10 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
         check_admin_port(admin, tokens, problems, is_encrypted=is_encrypted)
         if listen:
             check_tls(tls, NODE_TLS, _tls_used(listen, security), problems)
+            client = tls.get("client") if listen.secure_client else None
+            check_proofs(
+                security, problems, sees_certificates=client is not None and client.client_auth != "none"
+            )
     if problems or not (node and listen and security and raft and limits and changelog):
         raise ConfigError.of(problems)
     sorted_members = MappingProxyType(dict(sorted(members.items())))

@@ -6,9 +6,9 @@ with their last znode. Numbers rise and are part of the hard state, but digests 
 means the ACL together with the lifetime of its znodes: nearly all are UNLIMITED, and so the packed
 record of a znode needs no further field for the few containers and TTL nodes.
 
-Schemes: world, auth (replaced by the caller's own ids at creation), digest, ip, super (a caller's id only).
-Pure; the caller's identities come in with the run. Source: ZooKeeper 3.9 PrepRequestProcessor.fixupACL,
-ZooKeeperServer.checkACL, IPAuthenticationProvider.
+Schemes: world, auth (replaced by the caller's own ids at creation), digest, ip, sasl, x509, super (a caller's
+id only). Pure; the caller's identities come in with the run. Source: ZooKeeper 3.9
+PrepRequestProcessor.fixupACL, ZooKeeperServer.checkACL, IPAuthenticationProvider, KerberosName; RFC 2253.
 """
 
 from __future__ import annotations
@@ -40,10 +40,16 @@ UNLIMITED: Final = 0
 CONTAINER: Final = -1
 _OPEN_AS_SENT: Final = [[PERM_ALL, "world", "anyone"]]
 #: schemes whose ids the entry "auth" means
-_AUTHENTICATED_SCHEMES: Final = ("digest", "x509")
+_AUTHENTICATED_SCHEMES: Final = ("digest", "sasl", "x509")
 _IPV4: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", re.ASCII)
 _IPV6: Final = re.compile(r"[0-9A-Fa-f:]{2,39}", re.ASCII)
 _PREFIX: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
+#: a name, or primary/instance@realm as Kerberos writes it
+_SASL_NAME: Final = re.compile(r"[^@]+|[^/@]*(?:/[^/@]*)?@[^/@]*")
+#: a distinguished name of RFC 2253
+_SUBJECT: Final = re.compile(
+    r"(?:{0})(?:[,+](?:{0}))*".format(r' *[A-Za-z0-9][A-Za-z0-9.-]* *=(?:[^,+"\\<>;]|\\.)*'), re.DOTALL
+)
 
 
 def parse_address(text: str) -> tuple[int, int] | None:
@@ -87,6 +93,10 @@ def _is_valid_id(scheme: str, name: str) -> bool:
     if scheme == "digest":
         # as Java's String.split: empty parts at the end do not count
         return len(name.rstrip(":").split(":")) == 2
+    if scheme == "sasl":
+        return _SASL_NAME.fullmatch(name) is not None
+    if scheme == "x509":
+        return _SUBJECT.fullmatch(name) is not None
     return scheme == "ip" and parse_network(name) is not None
 
 

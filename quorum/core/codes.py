@@ -30,6 +30,7 @@ AUTH_FAILED: Final = -115
 SESSION_MOVED: Final = -118
 NOT_READ_ONLY: Final = -119
 NO_WATCHER: Final = -121
+SASL_REQUIRED: Final = -124
 QUOTA_EXCEEDED: Final = -125
 
 # Operations of a command; OP_ERROR is the type of a result in a failed multi

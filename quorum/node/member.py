@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from quorum.config.address import Address
 from quorum.config.node import NodeConfig
+from quorum.config.sasl_users import SaslUsers, required_schemes
 from quorum.core.machine import StateMachine
 from quorum.errors import PASSING_ERRNOS, DataDirError, QuorateError, told_by_os
 from quorum.node.compaction import Compaction
@@ -326,7 +327,7 @@ class QuorumMember:
         )
 
     def _server_options(self) -> ServerOptions:
-        limits = self.config.limits
+        limits, security = self.config.limits, self.config.security
         return ServerOptions(
             frame_bytes_max=limits.frame_bytes_max,
             session_timeout_min_ms=limits.session_timeout_min_ms,
@@ -342,8 +343,12 @@ class QuorumMember:
             contact_loss_ms_max=CONTACT_LOSS_TIMEOUTS * self.config.raft.election_timeout_ms[1],
             # Ticks come more often than heartbeats, whatever their interval.
             pause_ms_min=max(100.0, 2.0 * self.config.raft.heartbeat_interval_ms),
-            four_letter_words=self.config.security.four_letter_words,
-            super_digest=self.config.security.super_digest,
+            four_letter_words=security.four_letter_words,
+            super_digest=security.super_digest,
+            super_user=security.super_user,
+            x509_super_user=security.x509_super_user,
+            sasl_users=SaslUsers(security.sasl_users_file) if security.sasl_users_file else None,
+            required_schemes=required_schemes(security),
             read_only_mode=limits.read_only_mode,
             node_id=self.config.node.id,
             client_port=_port(self.config.listen.client),

@@ -20,7 +20,7 @@ from quorum.admin.server import AdminServer
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.admin_port import read_admin_tokens
-from quorum.config.certificates import Certificates
+from quorum.config.certificates import RELOAD_S, Certificates
 from quorum.config.node import ListenSection, NodeConfig, read_peer_secret
 from quorum.errors import NodeStoppedError
 from quorum.node.member import QuorumMember
@@ -132,9 +132,17 @@ class QuorumNode:
             await self._stop(hand_over=hand_over)
 
     def reload(self) -> None:
-        """Read the files of certificates again; they count from the next connection on."""
+        """Read the files of certificates and users again; they count from the next connection on."""
         if self._reloading is not None:
             self._certificates.reload()
+        users = None if self._member is None else self._member.frontend.options.sasl_users
+        if users is not None:
+            users.reload()
+
+    async def _keep_reloading(self) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            self.reload()
 
     async def _stop(self, *, hand_over: bool) -> None:
         member = self._member
@@ -202,7 +210,7 @@ class QuorumNode:
         config = self.config
         bound = self._bind()
         certificates = self._certificates = Certificates(config.tls, config.tls_used())
-        self._reloading = asyncio.ensure_future(certificates.run())
+        self._reloading = asyncio.ensure_future(self._keep_reloading())
         security, handshake_s = config.security, config.limits.handshake_timeout_ms / 1000
         secret = read_peer_secret(config.security.peer_secret_file)
         tokens = read_admin_tokens(

@@ -16,9 +16,9 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from quorum.errors import QuorateError
 
@@ -291,35 +291,71 @@ async def _first_byte(loop: asyncio.AbstractEventLoop, accepted: socket.socket) 
     return accepted.recv(1, socket.MSG_PEEK)
 
 
-#: {Python's name of an attribute: RFC 2253's}
-_ATTRIBUTES: Final = {
-    "commonName": "CN",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
+#: {OID of an attribute, as DER has it: RFC 2253's keyword}
+_KEYWORDS: Final = {
+    bytes((0x55, 4, 3)): "CN",
+    bytes((0x55, 4, 6)): "C",
+    bytes((0x55, 4, 7)): "L",
+    bytes((0x55, 4, 8)): "ST",
+    bytes((0x55, 4, 9)): "STREET",
+    bytes((0x55, 4, 10)): "O",
+    bytes((0x55, 4, 11)): "OU",
+    bytes.fromhex("0992268993f22c640119"): "DC",
+    bytes.fromhex("0992268993f22c640101"): "UID",
+}
+#: {tag of UTF8String, PrintableString, TeletexString, IA5String, UniversalString, BMPString: its encoding}
+_TEXTS: Final = {
+    0x0C: "utf-8",
+    0x13: "utf-8",
+    0x14: "utf-8",
+    0x16: "utf-8",
+    0x1C: "utf-32-be",
+    0x1E: "utf-16-be",
 }
 
 
-def subject_of(certificate: Mapping[str, Any]) -> str:
-    """Return the subject of a peer's certificate as RFC 2253 writes it, "CN=alice,O=x".
+def peer_subject(transport: asyncio.BaseTransport) -> str | None:
+    """Return the subject of the certificate that the other side of a connection proved; None: it has none."""
+    if not transport.get_extra_info("peercert"):
+        return None
+    return subject_of(transport.get_extra_info("ssl_object").getpeercert(True))
+
+
+def subject_of(der: bytes) -> str:
+    """Return the subject of a certificate as RFC 2253 and Java's X500Principal write it, "CN=alice,O=x".
 
     Args:
-        certificate: what `ssl` tells of it (getpeercert).
+        der: the certificate, sound.
     """
+    # Certificate, TBSCertificate: [version], serial, algorithm, issuer, validity, subject.
+    fields = _items(_items(_items(der)[0][1])[0][1])
     names = [
-        "+".join(f"{_ATTRIBUTES.get(name, name)}={_escaped(value)}" for name, value in part)
-        for part in certificate.get("subject", ())
+        "+".join(_attribute(*_items(pair)) for _, pair in _items(part))
+        for _, part in _items(fields[5 if fields[0][0] == 0xA0 else 4][1])
     ]
     return ",".join(reversed(names))
 
 
-def _escaped(value: str) -> str:
-    text = re.sub(r'([,+"\\\\<>;])', r"\\\1", value)
-    if text.startswith((" ", "#")):
-        text = "\\" + text
-    return text[:-1] + "\\ " if text.endswith(" ") and not text.endswith("\\ ") else text
+def _attribute(kind: tuple[int, bytes], value: tuple[int, bytes]) -> str:
+    keyword, (tag, content) = _KEYWORDS.get(kind[1]), value
+    if keyword is None or tag not in _TEXTS:
+        size = len(content).to_bytes((len(content).bit_length() + 7) // 8 or 1, "big")
+        head = bytes((tag, *((0x80 | len(size),) if len(content) > 0x7F else ()))) + size
+        return f"{keyword or _dotted(kind[1])}=#{(head + content).hex()}"
+    text = re.sub(r'([,=+<>#;"\\])', r"\\\1", content.decode(_TEXTS[tag], "replace")).replace("\0", "\\00")
+    return f"{keyword}=" + re.sub(r"^[ \r]+|[ \r]+\Z", _escape_each, text)
+
+
+def _escape_each(matched: re.Match[str]) -> str:
+    return "".join("\\" + each for each in matched[0])
+
+
+def _dotted(oid: bytes) -> str:
+    numbers, number = [], 0
+    for byte in oid:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))

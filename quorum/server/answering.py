@@ -40,6 +40,7 @@ from quorum.wire.replies import (
     encode_header,
     encode_outcome,
     encode_path,
+    encode_sasl,
     encode_sync,
     encode_watch_event,
 )
@@ -62,6 +63,7 @@ SETS_WATCHES: Final = (int(OpCode.SET_WATCHES), int(OpCode.SET_WATCHES2))
 _GET_DATA: Final = int(OpCode.GET_DATA)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
+_SASL: Final = int(OpCode.SASL)
 #: marks a request that is not taken, its body is the error; no frame can hold this number
 UNDECODABLE: Final = -(1 << 32)
 
@@ -180,6 +182,10 @@ class Pipeline:
         elif op == _AUTH:
             self._stream.queue(encode_header(xid, 0, body))
             if body != OK:
+                self._connection.finish()
+        elif op == _SASL:
+            self._stream.queue(encode_sasl(xid, *body))
+            if body[0] != OK:
                 self._connection.finish()
         else:
             self._stream.queue(encode_header(xid, _NO_ZXID, UNIMPLEMENTED))

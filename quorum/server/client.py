@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from quorum.core.results import Event, RunOutcome
+from quorum.server.auth import by_connecting
 from quorum.server.contact import Contact
 from quorum.server.counters import Waits
 from quorum.server.phases import MOVES, OPEN, Move, Phase
@@ -125,7 +126,8 @@ class ClientConnection:
 
     def opened(self) -> bool:
         """Begin; false if its address has too many."""
-        self.identities = [["ip", self.stream.host_name]]
+        x509_super_user = self._host.options.x509_super_user
+        self.identities = by_connecting(self.stream.host_name, self.stream.subject, x509_super_user)
         if self._host.opened(self):
             return True
         self.move(Move.ENDED)

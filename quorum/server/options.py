@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from quorum.config.sasl_users import SaslUsers
+
 _MIB: Final = 1024 * 1024
 
 #: The words that are served unless the configuration says otherwise.
@@ -35,7 +37,9 @@ class ServerOptions:
         SIGSTOP.
         read_only_mode: whether a node without a quorum serves reads to clients that allow it.
         four_letter_words: the words that are answered. node_id, client_port, secure_client_port (-1: none),
-        tick_ms, data_dir: only shown. super_digest: the super user, "" for nobody.
+        tick_ms, data_dir: only shown. super_digest, super_user, x509_super_user: the super user as digest, by
+        SASL and by certificate, "" for nobody. sasl_users: who proves a password by SASL; None: nobody can.
+        required_schemes: a client must have proven itself by one of these; (): by none.
     """
 
     frame_bytes_max: int = 0xFFFFF
@@ -54,6 +58,10 @@ class ServerOptions:
     pause_ms_min: float = 100.0
     four_letter_words: tuple[str, ...] = DEFAULT_WORDS
     super_digest: str = ""
+    super_user: str = ""
+    x509_super_user: str = ""
+    sasl_users: SaslUsers | None = None
+    required_schemes: tuple[str, ...] = ()
     read_only_mode: bool = False
     node_id: int = 0
     client_port: int = 0

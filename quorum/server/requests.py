@@ -16,9 +16,17 @@ import logging
 from struct import Struct
 from typing import Any, Final
 
-from quorum.core.codes import MARSHALLING_ERROR, NOT_READ_ONLY, OK, OP_CLOSE_SESSION, OP_SYNC
+from quorum.core.codes import (
+    MARSHALLING_ERROR,
+    NOT_READ_ONLY,
+    OK,
+    OP_CLOSE_SESSION,
+    OP_SYNC,
+    SASL_REQUIRED,
+    UNIMPLEMENTED,
+)
 from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, Pipeline
-from quorum.server.auth import authenticate
+from quorum.server.auth import SaslExchange, authenticate, lacks
 from quorum.server.client import ClientConnection, Host
 from quorum.server.handshake import is_local
 from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
@@ -34,6 +42,7 @@ from quorum.wire.requests import (
     Command,
     decode_auth,
     decode_reconfig,
+    decode_sasl,
     decode_set_watches,
     decode_set_watches2,
     decode_sync,
@@ -51,6 +60,7 @@ HELD_BACK_BYTES_MAX: Final = 1024 * 1024
 _PING: Final = int(OpCode.PING)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
+_SASL: Final = int(OpCode.SASL)
 
 
 class Requests:
@@ -61,6 +71,10 @@ class Requests:
         self._connection = connection
         self._stream = connection.stream
         self._pipeline = Pipeline(host, connection)
+        options = host.options
+        #: whether it must prove who it is before anything else
+        self._lacks_proof = lacks(options.required_schemes, connection.identities)
+        self._sasl = None if options.sasl_users is None else SaslExchange(options, connection.stream.address)
         self.deliver = self._pipeline.deliver
         self.forget = self._pipeline.forget
 
@@ -102,7 +116,7 @@ class Requests:
         commands: list[Command] = []
         units = requests = 0
         position, end = 0, len(data)
-        decoders = RUN_DECODERS if not connection.read_only else {}
+        decoders = {} if connection.read_only or self._lacks_proof else RUN_DECODERS
         while end - position >= _HEAD_BYTES:
             length, xid, op = _unpack_head(data, position)
             after = position + 4 + length
@@ -177,6 +191,12 @@ class Requests:
     def _receive_other(self, xid: int, op: int, data: bytes, start: int, after: int) -> None:
         """Take a request other than a plain write."""
         connection = self._connection
+        if self._lacks_proof and op not in (_AUTH, _SASL):
+            schemes = " or ".join(self._host.options.required_schemes)
+            log.warning("closed the connection of %s: it proved nothing by %s", self._stream.address, schemes)
+            connection.move(Move.LAST_READ)
+            self._pipeline.take_in(xid, _AUTH, SASL_REQUIRED)
+            return
         try:
             body: Any = None
             decode = READ_DECODERS.get(op)
@@ -200,6 +220,8 @@ class Requests:
                 connection.move(Move.CHANGE_ASKED)
             elif op == _AUTH:
                 body = self._authenticate(*decode_auth(data, start, after))
+            elif op == _SASL:
+                body = self._take_token(decode_sasl(data, start, after))
             elif op != _PING:
                 log.info("refused operation %d of %s: it is not served", op, self._stream.address)
                 connection.move(Move.LAST_READ)
@@ -212,7 +234,7 @@ class Requests:
 
         Only credentials end the connection, as in ZooKeeper: what follows may rely on them.
         """
-        if op == _AUTH:
+        if op in (_AUTH, _SASL):
             self._connection.malformed(error)
             return
         if op in SETS_WATCHES and isinstance(error, FrameTooLargeError):
@@ -255,11 +277,24 @@ class Requests:
 
     def _authenticate(self, scheme: str, credentials: bytes) -> int:
         """Note what a client proves; it counts for what follows. Returns the code of the answer."""
-        connection, super_digest = self._connection, self._host.options.super_digest
-        connection.identities, err = authenticate(connection.identities, scheme, credentials, super_digest)
+        connection, options = self._connection, self._host.options
+        connection.identities, err = authenticate(
+            connection.identities, scheme, credentials, options.super_digest
+        )
+        self._lacks_proof = lacks(options.required_schemes, connection.identities)
         if err != OK:
             connection.move(Move.LAST_READ)
         return err
+
+    def _take_token(self, token: bytes) -> tuple[int, bytes | None]:
+        """Take a token of SASL; what it proves counts for what follows. Returns code and token to answer."""
+        connection, err, answer = self._connection, UNIMPLEMENTED, None
+        if self._sasl is not None:
+            connection.identities, answer, err = self._sasl.take(connection.identities, token)
+            self._lacks_proof = lacks(self._host.options.required_schemes, connection.identities)
+        if err != OK:
+            connection.move(Move.LAST_READ)
+        return err, answer
 
     def _keep_rest(self, data: bytes, position: int) -> None:
         """Keep what was not read: the beginning of a frame, or whole ones if this connection is stalled."""

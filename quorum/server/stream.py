@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Final, Protocol, cast
 
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN, Budgets
+from quorum.platform.tls import peer_subject
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.phases import Phase
@@ -188,6 +189,8 @@ class ClientStream(asyncio.Protocol):
         self.address = "?"
         #: its host alone, by which connections are counted
         self.host_name = "?"
+        #: of its certificate, as RFC 2253 writes it; "": it showed none
+        self.subject = ""
         self.packets_sent = 0
         #: the beginning of a frame, or whole frames while stalled
         self._received = bytearray()
@@ -222,6 +225,7 @@ class ClientStream(asyncio.Protocol):
             self.host_name = str(peer[0]).removeprefix("::ffff:")
             host = f"[{self.host_name}]" if ":" in self.host_name else self.host_name
             self.address = f"{host}:{peer[1]}"
+        self.subject = peer_subject(transport) or ""
         bare = transport.get_extra_info("socket")
         if bare is not None and bare.family in (socket.AF_INET, socket.AF_INET6):
             bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

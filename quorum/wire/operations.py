@@ -154,7 +154,8 @@ OPERATIONS: Final[dict[int, Operation]] = {
     OpCode.MULTI_READ: Operation(Treatment.READ, "MLTR", lookups.decode_multi_read),
     OpCode.AUTH: Operation(Treatment.SESSION, "NA", requests.decode_auth),
     OpCode.SET_WATCHES: Operation(Treatment.SESSION, "SETW", requests.decode_set_watches),
-    OpCode.SASL: Operation(Treatment.REFUSED),
+    # where there are users; else refused
+    OpCode.SASL: Operation(Treatment.SESSION, "NA", requests.decode_sasl),
     OpCode.GET_EPHEMERALS: Operation(Treatment.READ, "GETE", lookups.decode_prefix),
     OpCode.GET_ALL_CHILDREN_NUMBER: Operation(Treatment.READ, "GETACN", lookups.decode_looked_at),
     OpCode.SET_WATCHES2: Operation(Treatment.SESSION, "STW2", requests.decode_set_watches2),

@@ -114,6 +114,12 @@ def encode_stat(xid: int, zxid: int, stat: bytes) -> bytes:
     return _head(_STAT_REPLY_BYTES, xid, zxid, 0) + stat
 
 
+def encode_sasl(xid: int, err: int, token: bytes | None) -> bytes:
+    """Encode the reply to sasl, which tells no zxid; Java's client reads a token also of a refusal."""
+    body = buffer_bytes(token)
+    return _head(REPLY_HEADER_BYTES + len(body), xid, 0, err) + body
+
+
 def encode_sync(xid: int, zxid: int, path: str | None) -> bytes:
     """Encode the reply to sync, which repeats the path, also a null one."""
     if path is None:

@@ -128,6 +128,11 @@ def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:
     return reader.string("scheme"), reader.buffer("auth") or b""
 
 
+def decode_sasl(buffer: Buffer, start: int, end: int) -> bytes:
+    """Decode the body of a sasl request: a token, which may be empty."""
+    return JuteReader(buffer, start, end, "sasl").buffer("token") or b""
+
+
 def encode_auth(scheme: str, credentials: bytes) -> bytes:
     """Encode an auth packet as a whole frame, with its length."""
     body = INT.pack(0) + string_bytes(scheme) + buffer_bytes(credentials)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from broker.config.broker import BrokerConfig, broker_config
 from quorum.config.certificates import Certificates
@@ -246,22 +252,60 @@ def test_the_end_of_a_certificate_is_read_from_it(authority: Authority) -> None:
     assert not_after_s(b"") is None
 
 
+def named(*parts: list[tuple[x509.ObjectIdentifier, str]]) -> bytes:
+    """Return a certificate with this subject, as DER."""
+    found = [x509.RelativeDistinguishedName([x509.NameAttribute(*each) for each in part]) for part in parts]
+    name, key, now = x509.Name(found), ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(x509.Name([])).serial_number(7)
+    builder = builder.not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    return builder.public_key(key.public_key()).sign(key, SHA256()).public_bytes(Encoding.DER)
+
+
 @pytest.mark.parametrize(
     ("subject", "text"),
     [
-        (((("commonName", "alice"),),), "CN=alice"),
+        ([[(NameOID.COMMON_NAME, "alice")]], "CN=alice"),
         (
-            ((("countryName", "DE"),), (("organizationName", "x, y"),), (("commonName", "a"),)),
-            r"CN=a,O=x\, y,C=DE",
+            [
+                [(NameOID.COUNTRY_NAME, "DE")],
+                [(NameOID.STATE_OR_PROVINCE_NAME, "B")],
+                [(NameOID.LOCALITY_NAME, "L")],
+                [(NameOID.ORGANIZATION_NAME, "O, Inc.")],
+                [(NameOID.ORGANIZATIONAL_UNIT_NAME, "U")],
+                [(NameOID.COMMON_NAME, "alice")],
+            ],
+            r"CN=alice,OU=U,O=O\, Inc.,L=L,ST=B,C=DE",
         ),
-        (((("organizationalUnitName", "u"), ("commonName", "a+b")),), r"OU=u+CN=a\+b"),
-        (((("commonName", " a "),),), r"CN=\ a\ "),
-        (((("commonName", '#"<>;\\'),),), r"CN=\#\"\<\>\;" + "\\\\"),
-        ((), ""),
+        (
+            [[(NameOID.COMMON_NAME, "bob")], [(NameOID.EMAIL_ADDRESS, "bob@x.org")]],
+            "1.2.840.113549.1.9.1=#1609626f6240782e6f7267,CN=bob",
+        ),
+        (
+            [
+                [(NameOID.DOMAIN_COMPONENT, "org")],
+                [(NameOID.USER_ID, "u1")],
+                [(NameOID.STREET_ADDRESS, "S 1")],
+                [(NameOID.SERIAL_NUMBER, "77")],
+            ],
+            "2.5.4.5=#13023737,STREET=S 1,UID=u1,DC=org",
+        ),
+        ([[(NameOID.USER_ID, "z"), (NameOID.COMMON_NAME, "b")]], "CN=b+UID=z"),
+        (
+            [[(NameOID.ORGANIZATION_NAME, ' lead#\\"+;<>=trail ')]],
+            r"O=\ lead\#\\\"\+\;\<\>\=trail\ ",
+        ),
+        ([[(NameOID.COMMON_NAME, "#hash \u00e9")]], "CN=\\#hash \u00e9"),
+        (
+            [[(NameOID.COMMON_NAME, "a  b")], [(x509.ObjectIdentifier("1.2.3.4.5"), "own")]],
+            "1.2.3.4.5=#0c036f776e,CN=a  b",
+        ),
+        ([[(x509.ObjectIdentifier("2.999.1"), "v" * 200)]], "2.999.1=#0c81c8" + "76" * 200),
+        ([], ""),
     ],
 )
-def test_subjects_are_written_as_rfc_2253_does(subject: object, text: str) -> None:
-    assert subject_of({"subject": subject}) == text
+def test_subjects_are_written_as_java_does(subject: list[Any], text: str) -> None:
+    """The texts were printed by X500Principal.getName of Java 17."""
+    assert subject_of(named(*subject)) == text
 
 
 def test_keys_are_made_for_their_owner_alone(authority: Authority) -> None:

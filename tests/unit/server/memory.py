@@ -46,8 +46,9 @@ class Reply(NamedTuple):
 class MemoryTransport(asyncio.Transport):
     """What a connection writes to."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, certificate: bytes = b"") -> None:
         super().__init__()
+        self._certificate = certificate
         self.writes: list[bytes] = []
         self.paused = False
         self.closed = False
@@ -57,7 +58,13 @@ class MemoryTransport(asyncio.Transport):
         self._host = host
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return (self._host, 50_000) if name == "peername" else default
+        known: dict[str, Any] = {"peername": (self._host, 50_000)}
+        if self._certificate:
+            known |= {"peercert": {"version": 3}, "ssl_object": self}
+        return known.get(name, default)
+
+    def getpeercert(self, _binary: bool) -> bytes:
+        return self._certificate
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None
@@ -92,9 +99,9 @@ class MemoryTransport(asyncio.Transport):
 class MemoryClient:
     """The other end of a connection."""
 
-    def __init__(self, node: MemoryNode, host: str) -> None:
+    def __init__(self, node: MemoryNode, host: str, certificate: bytes = b"") -> None:
         self._node = node
-        self.transport = MemoryTransport(host)
+        self.transport = MemoryTransport(host, certificate)
         self.connection = node.frontend.new_connection()
         self.stream = self.connection.stream
         self.stream.connection_made(self.transport)
@@ -194,9 +201,9 @@ class MemoryNode:
         if self.beside and not self.slow_disk:
             self.beside.popleft()()
 
-    def client(self, host: str = "10.0.0.1") -> MemoryClient:
-        """Let a client connect."""
-        return MemoryClient(self, host)
+    def client(self, host: str = "10.0.0.1", certificate: bytes = b"") -> MemoryClient:
+        """Let a client connect, perhaps with a certificate, DER."""
+        return MemoryClient(self, host, certificate)
 
     def greeted(self, host: str = "10.0.0.1") -> MemoryClient:
         """Let a client connect and open a session."""

@@ -1,0 +1,174 @@
+"""Who may prove a password by SASL: the file security.sasl_users_file, lines of htdigest. And which settings
+of [security] about clients fit each other.
+
+The file is read at the start, again on SIGHUP and every minute; a bad one keeps what was, with one warning a
+change. Knows no password, and nothing of how one is proved. Soft state only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import stat
+from pathlib import Path
+from typing import Final, Protocol
+
+from quorum.errors import ConfigError, ConfigProblem, remedy_for_os
+
+log = logging.getLogger("quorate.security")
+
+#: by what a client may have to prove itself
+SCHEMES: Final = ("sasl", "x509", "digest", "ip")
+
+#: of every user, as ZooKeeper's clients know it
+REALM: Final = "zk-sasl-md5"
+#: the subject of a certificate without superfluous spaces: as a subject is written that is compared
+SUBJECT: Final = r"|[A-Z0-9.]+=(?:[^,+]|\\[,+]|[,+](?=[A-Z0-9.]+=))+"
+_FIELD: Final = "security.sasl_users_file"
+_REQUIRE: Final = "security.session_require_client_sasl_auth"
+_REMEDY: Final = "write lines as quorate users digest NAME prints them"
+#: of the file: some ten thousand users
+_FILE_BYTES_MAX: Final = 1024 * 1024
+#: a name without a colon, the realm of ZooKeeper's clients, and the hash
+_LINE: Final = re.compile(r"([!-9;-~]{1,255}):zk-sasl-md5:([0-9a-fA-F]{32})", re.ASCII)
+
+
+def user_line(name: str, password: str) -> str:
+    """Return the line of a user."""
+    hashed = hashlib.md5(f"{name}:{REALM}:{password}".encode(), usedforsecurity=False).hexdigest()
+    return f"{name}:{REALM}:{hashed}"
+
+
+class SaslUsers:
+    """The users of one file."""
+
+    def __init__(self, path: Path) -> None:
+        """Read it.
+
+        Raises:
+            ConfigError: it is wrong.
+        """
+        self._path = path
+        self._hashes = read_sasl_users(path)
+        #: what was warned of; "": nothing
+        self._problem = ""
+
+    def get(self, name: str) -> str | None:
+        """Return the hash of a user, 32 hexadecimal digits; None: there is no such user."""
+        return self._hashes.get(name)
+
+    def reload(self) -> None:
+        """Read the file again; it counts for proofs from now on."""
+        try:
+            hashes = read_sasl_users(self._path)
+        except ConfigError as error:
+            if self._problem != error.message:
+                log.warning("the users read before stay: %s; %s", error.message, error.remedy)
+            self._problem = error.message
+            return
+        if self._problem or hashes != self._hashes:
+            log.info("%s is read again: %d users", _FIELD, len(hashes))
+        self._problem, self._hashes = "", hashes
+
+
+def read_sasl_users(path: Path) -> dict[str, str]:
+    """Return {name: hash} of a file; empty lines and those that begin with # do not count.
+
+    Raises:
+        ConfigError: it cannot be read, is open to others, or has a line that is none of htdigest.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(_FIELD, str(path), "is no regular file", _REMEDY)
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        remedy = _REMEDY if isinstance(error, FileNotFoundError) else remedy_for_os(error)
+        raise ConfigError(_FIELD, str(path), f"cannot be read: {error.strerror}", remedy) from error
+    if mode & 0o077:
+        raise ConfigError(_FIELD, str(path), "is open to other users of the machine", f"chmod 600 {path}")
+    if len(content) > _FILE_BYTES_MAX:
+        raise ConfigError(_FIELD, str(path), f"has more than {_FILE_BYTES_MAX} bytes", _REMEDY)
+    found: dict[str, str] = {}
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        matched = _LINE.fullmatch(text)
+        if matched is None:
+            problem = f"line {number} is not NAME:zk-sasl-md5:HASH"
+            raise ConfigError(_FIELD, str(path), problem, _REMEDY)
+        name = matched[1]
+        if name in found:
+            raise ConfigError(_FIELD, str(path), f"line {number} names {name!r} again", "keep one of them")
+        found[name] = matched[2].lower()
+    if not found:
+        raise ConfigError(_FIELD, str(path), "names no user", _REMEDY)
+    return found
+
+
+class ProofSettings(Protocol):
+    """The settings of [security] about how clients prove themselves."""
+
+    @property
+    def sasl_users_file(self) -> Path | None:
+        """Who proves a password by SASL."""
+
+    @property
+    def super_user(self) -> str:
+        """A name of SASL, or ""."""
+
+    @property
+    def x509_super_user(self) -> str:
+        """A subject, or ""."""
+
+    @property
+    def session_require_client_sasl_auth(self) -> bool:
+        """Whether SASL must be proven."""
+
+    @property
+    def enforce_auth_schemes(self) -> tuple[str, ...]:
+        """Of which schemes one must be proven."""
+
+
+def required_schemes(security: ProofSettings) -> tuple[str, ...]:
+    """Return by which schemes clients must prove themselves, by one of them; (): they need not."""
+    return ("sasl",) if security.session_require_client_sasl_auth else security.enforce_auth_schemes
+
+
+def check_proofs(security: ProofSettings, problems: list[ConfigProblem], *, sees_certificates: bool) -> None:
+    """Note what is wrong or half set of how clients prove themselves.
+
+    Args:
+        security: the settings. problems: gets what is wrong.
+        sees_certificates: whether there is a TLS port for clients that asks for certificates.
+    """
+    if security.sasl_users_file is not None:
+        try:
+            read_sasl_users(security.sasl_users_file)
+        except ConfigError as error:
+            problems.extend(error.problems)
+    schemes, enforced = security.enforce_auth_schemes, json.dumps(security.enforce_auth_schemes)
+    if security.session_require_client_sasl_auth and schemes:
+        problem = f"takes SASL alone, and security.enforce_auth_schemes is {enforced}"
+        problems.append(ConfigProblem(_REQUIRE, "true", problem, "set one of the two"))
+    wanted = [
+        (_REQUIRE, "true" if security.session_require_client_sasl_auth else "", "sasl"),
+        ("security.super_user", security.super_user, "sasl"),
+        ("security.x509_super_user", security.x509_super_user, "x509"),
+        *(("security.enforce_auth_schemes", enforced, scheme) for scheme in schemes),
+    ]
+    for field, value, scheme in wanted:
+        if not value:
+            continue
+        if scheme == "sasl" and security.sasl_users_file is None:
+            problem, remedy = "needs SASL, which nobody can prove without users", f"set {_FIELD}"
+        elif scheme == "x509" and not sees_certificates:
+            problem = "needs certificates of clients, and no port asks for them"
+            remedy = "set listen.secure_client, and tls.client.client_auth to want or need"
+        else:
+            continue
+        problems.append(ConfigProblem(field, value, problem, remedy))
