@@ -24,6 +24,7 @@ from broker.config.listeners import (
     optional_address,
 )
 from broker.config.principals import MappingRule
+from broker.config.sasl import SASL_TLS_LISTENER, SaslSection, check_sasl
 from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
@@ -289,6 +290,7 @@ SECTIONS: dict[str, type | None] = {
     "limits": BrokerLimitsSection,
     "cleaner": CleanerSection,
     "security": BrokerSecuritySection,
+    "sasl": SaslSection,
     **tls_sections(BrokerTlsSection, BROKER_TLS),
 }
 
@@ -314,6 +316,7 @@ class BrokerConfig:
     limits: BrokerLimitsSection
     cleaner: CleanerSection
     security: BrokerSecuritySection
+    sasl: SaslSection
     tls: Mapping[str, TlsSection]
 
     def masked(self) -> str:
@@ -348,6 +351,7 @@ def _tls_used(
 ) -> dict[str, str]:
     used = {
         "ssl": (TLS_LISTENER in dict(listen.listeners), "listen.listeners"),
+        "sasl_ssl": (SASL_TLS_LISTENER in dict(listen.listeners), "listen.listeners"),
         "broker": (security.inter_broker_protocol == "ssl", "security.inter_broker_protocol"),
         "admin": (security.admin_ssl, "security.admin_ssl"),
         "quorum": (quorum.ssl, "quorum.ssl"),
@@ -403,9 +407,12 @@ def _build(
     limits = read_section(BrokerLimitsSection, "limits", raw, folder, problems)
     cleaner = read_section(CleanerSection, "cleaner", raw, folder, problems)
     security = read_section(BrokerSecuritySection, "security", raw, folder, problems)
+    sasl = read_section(SaslSection, "sasl", raw, folder, problems)
     tls = read_tls(BrokerTlsSection, BROKER_TLS, raw, folder, problems)
     if listen:
         check_listen(listen, problems)
+    if listen and sasl:
+        check_sasl(sasl, dict(listen.listeners), problems)
     if advertised:
         check_advertised(advertised, listen, problems)
     if security:
@@ -432,7 +439,7 @@ def _build(
         _check_limits(limits, problems)
     if problems or not (broker and listen and advertised and quorum):
         raise ConfigError.of(problems)
-    if not (topics and groups and transactions and limits and cleaner and security):
+    if not (topics and groups and transactions and limits and cleaner and security and sasl):
         raise ConfigError.of(problems)
     defaults = TopicSettings(**asdict(topics))
     return BrokerConfig(
@@ -447,6 +454,7 @@ def _build(
         limits,
         cleaner,
         security,
+        sasl,
         MappingProxyType(tls),
     )
 

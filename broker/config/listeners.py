@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from broker.config.sasl import SASL_LISTENER, SASL_TLS_LISTENER
 from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_address, parse_member_address
 from quorum.config.settings import ADDRESS, OPTIONAL_ADDRESS, ValueKind, setting, text
@@ -18,8 +19,7 @@ from quorum.config.tls import DIALLER, MUTUAL, TlsName
 from quorum.errors import ConfigProblem
 
 #: of the listeners that may be given
-PROTOCOLS: Final = (TLS_LISTENER,)
-_LATER: Final = ("SASL_SSL", "SASL_PLAINTEXT")
+PROTOCOLS: Final = (TLS_LISTENER, SASL_TLS_LISTENER, SASL_LISTENER)
 
 
 class ListenerAddress(NamedTuple):
@@ -42,8 +42,6 @@ def _read(value: object, _folder: Path) -> tuple[ListenerAddress, ...]:
             raise ValueError(f"has {each!r}, which is not PROTOCOL://host:port")
         if protocol == "PLAINTEXT":
             raise ValueError(f"has {each!r}: the plain listener is listen.client")
-        if protocol in _LATER:
-            raise ValueError(f"has {each!r}: SASL is not served to Kafka clients")
         if protocol not in PROTOCOLS:
             raise ValueError(f"has {each!r}, whose protocol is not known")
         if protocol in found:
@@ -68,7 +66,7 @@ class BrokerListenSection:
 
     #: Kafka clients, plain; None: only by `listeners`
     client: Address | None = setting(OPTIONAL_ADDRESS, Address("127.0.0.1", 9092))
-    #: Kafka clients by other protocols, one of each at most; their TLS is [tls.ssl]
+    #: Kafka clients by other protocols, one of each at most; their TLS is [tls.ssl] and [tls.sasl_ssl]
     listeners: tuple[ListenerAddress, ...] = setting(LISTENERS, ())
     #: control requests of the controller, and the fetches of followers
     broker: Address = setting(ADDRESS, Address("127.0.0.1", 9192))
@@ -90,6 +88,7 @@ LISTENER_PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SAS
 #: {NAME of [tls.NAME]: what it is}
 BROKER_TLS: Final = {
     "ssl": TlsName(),
+    "sasl_ssl": TlsName(),
     "broker": MUTUAL,
     "admin": TlsName("want"),
     "quorum": DIALLER,

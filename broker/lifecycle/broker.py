@@ -171,6 +171,7 @@ class Broker:
             broker_configs=parts.own_configs,
             producer_ids=parts.producer_ids,
             authorizer=parts.authorizer,
+            users=parts.users,
             controller=lambda: self.state.registration and self.state.registration.controller,
             groups=lambda: self.state.registration and self.state.registration.coordinator,
         )

@@ -16,11 +16,13 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.config.broker import BrokerConfig
+from broker.config.sasl import SASL_LISTENER, SASL_TLS_LISTENER
 from broker.core.cluster_view import ClusterView, UpdateMetadata
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
 from broker.server.services import BrokerServices
 from broker.server.shedding import ListenerLimits
+from broker.server.users import UserProofs
 from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.scram import ScramServer
 from quorum.admin.app import base_app
@@ -29,6 +31,7 @@ from quorum.admin.view import StatusView
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import read_admin_tokens
 from quorum.config.certificates import Certificates
+from quorum.metadata.trust import Trust
 from quorum.platform.listening import bind
 
 
@@ -161,10 +164,23 @@ class Listeners:
         for name, bound in self._clients.items():
             api = ApiHandlers(services, for_brokers=False, listener=name)
             port = "client" if name == CLIENT_LISTENER else name.lower()
-            tls = self.certificates.port(port)
-            rules = self._config.security.ssl_principal_mapping_rules
-            listener = Listener(bound, name=port, api=api, limits=self._limits, tls=tls, rules=rules)
+            listener = Listener(
+                bound,
+                name=port,
+                api=api,
+                sasl=self._user_proofs(name, services),
+                limits=self._limits,
+                tls=self.certificates.port(port),
+                rules=self._config.security.ssl_principal_mapping_rules,
+                reauth_ms=self._config.sasl.connections_max_reauth_ms,
+            )
             self._listeners.append(listener)
+
+    def _user_proofs(self, name: str, services: BrokerServices) -> UserProofs | None:
+        if name not in (SASL_LISTENER, SASL_TLS_LISTENER):
+            return None
+        trust = Trust(self._secrets, services.cluster_id)
+        return UserProofs(self._config.sasl.offered(name), services.users.credentials_of, trust.made_up)
 
     def _own(self, bound: socket.socket) -> socket.socket:
         return self._sockets.enter_context(bound)

@@ -21,6 +21,7 @@ from broker.server.services import Authorizer
 from broker.stores.access import AccessStore
 from broker.stores.producer_ids import ProducerIds
 from broker.stores.settings import SettingsStore, broker_configs, topic_configs
+from broker.stores.users import UserStore
 from quorum.client import Client
 from quorum.errors import QuorateError
 from quorum.metadata.broker_settings import BrokerSettings
@@ -51,6 +52,7 @@ class BrokerParts(NamedTuple):
     producer_ids: ProducerIds
     #: None: every principal may do everything
     authorizer: Authorizer | None
+    users: UserStore
     #: None where requests come directly.
     queue: StateQueue | None
     #: of what its machines decide, where they are wanted
@@ -62,6 +64,7 @@ class BrokerParts(NamedTuple):
         await self.own_configs.attach(client)
         if self.authorizer is not None:
             await self.authorizer.store.attach(client)
+        await self.users.attach(client, self.trust)
 
     async def reload(self) -> None:
         """Read the settings again, as after a connection that may have missed events."""
@@ -69,6 +72,7 @@ class BrokerParts(NamedTuple):
         await self.own_configs.reload()
         if self.authorizer is not None:
             await self.authorizer.store.reload()
+        await self.users.reload()
 
     async def close(self, *, clean: bool) -> None:
         """Stop the replicas and leave the data directory; not clean: as after SIGKILL."""
@@ -141,6 +145,7 @@ async def open_parts(
         recordings=recordings,
         producer_ids=producer_ids,
         authorizer=_authorizer(config),
+        users=UserStore(),
         queue=queue,
     )
 

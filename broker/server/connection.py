@@ -22,6 +22,7 @@ from typing import Final, cast
 from broker.config.principals import MappingRule, principal_of
 from broker.core.access.lists import ANONYMOUS, Principal
 from broker.core.control_gate import ControlOrder
+from broker.server.authentication import NO_SASL, Authentication
 from broker.server.flow import MOVES, FlowInput, RequestFlow
 from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
@@ -33,8 +34,8 @@ from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.frames import REQUEST_KEY, parse_request_header, parse_request_key, response_head
 from controller.wire.incoming import FrameBuffer, scratch
-from controller.wire.sasl import SaslGate
-from controller.wire.scram import ScramServer
+from controller.wire.sasl import SaslAnswer
+from controller.wire.scram import SaslServer
 from quorum.errors import ProtocolError
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
@@ -63,7 +64,7 @@ class Shared:
 
     api: Api
     #: what a peer must prove first; None: nothing
-    sasl: ScramServer | None
+    sasl: SaslServer | None
     limits: ListenerLimits
     #: where a connection is noted that its peer's mistake ends
     refusals: Refusals
@@ -77,6 +78,8 @@ class Shared:
     rules: Sequence[MappingRule] = (MappingRule(),)
     #: principals of the certificates that are taken; None: none is looked at
     admits: frozenset[str] | None = None
+    #: for how long a user's proof holds; 0: for ever
+    reauth_ms: int = 0
     #: which of the connections a controller is heard by
     order: ControlOrder = field(default_factory=ControlOrder)
     #: of the connections, as they are accepted
@@ -103,7 +106,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
         self._shared = shared
         self._number = next(shared.numbers)
         self._api = shared.api
-        self._gate = None if shared.sasl is None else SaslGate(shared.sasl)
+        self._gate = None if shared.sasl is None else Authentication(shared.sasl, shared.reauth_ms)
         self._shedder = shared.shedder
         self._transport: asyncio.Transport | None = None
         #: host:port of the peer, for the log
@@ -243,7 +246,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
         self.close()
 
     def _check_authenticated(self) -> None:
-        if self._gate is not None and not self._gate.authenticated:
+        if self._gate is not None and not self._gate.proved:
             self._refuse(f"not authenticated within {self._shared.limits.authentication_timeout_ms} ms")
 
     @property
@@ -281,7 +284,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
     def _frame_problem(self, length: int, api_key: int | None) -> str | None:
         """Return what is wrong with the size of a frame, whose key may not have arrived yet."""
         limits = [(self._shared.limits.frame_bytes_max, "limits.frame_bytes_max")]
-        if self._gate is not None and not self._gate.authenticated:
+        if self._gate is not None and not self._gate.proved:
             limits.append((UNPROVEN_FRAME_BYTES_MAX, "before authentication"))
         served = None if api_key is None else self._api.served.get(api_key)
         if api_key is not None and served is not None and served.row.frame_bytes_max is not None:
@@ -313,6 +316,9 @@ class ListenerConnection(asyncio.BufferedProtocol):
                 self._enqueue(request)
                 return
             self._refuse(f"{ApiKey(api_key).name} version {api_version} is not served")
+            return
+        if self._gate is not None and (problem := self._gate.problem(api_key)) is not None:
+            self._refuse(problem)
             return
         try:
             header = parse_request_header(frame, is_flexible)
@@ -391,30 +397,32 @@ class ListenerConnection(asyncio.BufferedProtocol):
         if api_key == ApiKey.API_VERSIONS:
             return [self._api_versions(request.api_version)]
         if api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
-            return [self._authenticate(request)]
-        if self._gate is not None and not self._gate.authenticated:
-            raise CloseConnectionError(f"{ApiKey(api_key).name} before authentication")
+            gate = self._gate
+            if gate is None:
+                return [encode_response(api_key, request.api_version, NO_SASL)]
+            if gate.takes_long(request):
+                return self._authenticate_later(gate, request)
+            return self._authenticated(gate, gate.answer(request))
         if api_key in _OF_CONTROLLER and not self._shared.order.admits(self._number):
             raise CloseConnectionError(f"{ApiKey(api_key).name} by a connection that has a successor")
         if self._row(request).carries_records:
             self._on_next.clear()
-            on_next = None if self._gate is None else self._on_next
+            on_next = self._on_next if self._gate is not None and self._gate.is_peer else None
             request = replace(request, answer_bytes_max=self._shedder.answer_bytes_max(), on_next=on_next)
         return self._api.handle(request)
 
-    def _authenticate(self, request: Request) -> bytes:
-        gate = self._gate
-        assert gate is not None, "the table of this listener has no SASL"
-        handle = (
-            gate.handle_handshake if request.api_key == ApiKey.SASL_HANDSHAKE else gate.handle_authenticate
-        )
-        answer = handle(request.body)
-        if gate.authenticated:
+    async def _authenticate_later(self, gate: Authentication, request: Request) -> Response:
+        return self._authenticated(gate, await asyncio.to_thread(gate.answer, request))
+
+    def _authenticated(self, gate: Authentication, answer: SaslAnswer) -> Response:
+        if gate.is_peer:
             self._shedder.proved(self)
+        elif gate.proved:
+            self._sender = self._sender._replace(name=gate.principal)
         if answer.close:
             # After this turn, so that the refusal is written first.
             asyncio.get_running_loop().call_soon(self._refuse, f"authentication failed: {gate.refusal}")
-        return answer.body
+        return [answer.body]
 
     def _api_versions(self, api_version: int) -> bytes:
         """Answer which versions are served; to a version that is not, in version 0 and with the error."""

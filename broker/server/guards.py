@@ -219,6 +219,7 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = MappingProxyType(
         ApiKey.SYNC_GROUP: _READ_GROUP,
         ApiKey.DESCRIBE_GROUPS: Guard(items=(_items(Operation.DESCRIBE, _GROUP, "groups", "groups", None),)),
         ApiKey.LIST_GROUPS: _BY_HANDLER,
+        ApiKey.SASL_HANDSHAKE: Guard(),
         ApiKey.API_VERSIONS: Guard(),
         ApiKey.CREATE_TOPICS: Guard(items=(Items("topics", "topics", _new_topic),)),
         ApiKey.DELETE_TOPICS: Guard(
@@ -247,6 +248,7 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = MappingProxyType(
         ),
         ApiKey.ALTER_REPLICA_LOG_DIRS: _BY_HANDLER,
         ApiKey.DESCRIBE_LOG_DIRS: _DESCRIBE_CLUSTER,
+        ApiKey.SASL_AUTHENTICATE: Guard(),
         ApiKey.CREATE_PARTITIONS: Guard(items=(_items(Operation.ALTER, _TOPIC, "topics", "results"),)),
         ApiKey.DELETE_GROUPS: Guard(
             items=(_items(Operation.DELETE, _GROUP, "groups_names", "results", None),)
@@ -259,6 +261,8 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = MappingProxyType(
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _DESCRIBE_CLUSTER,
         ApiKey.OFFSET_DELETE: Guard(_whole(Operation.DELETE, _GROUP, "group_id"), _READ_TOPICS),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: Guard(_whole(Operation.DESCRIBE_CONFIGS, _CLUSTER)),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _BY_HANDLER,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _BY_HANDLER,
         ApiKey.DESCRIBE_CLUSTER: Guard(),
         ApiKey.DESCRIBE_PRODUCERS: Guard(items=_READ_TOPICS),
         ApiKey.DESCRIBE_TRANSACTIONS: Guard(

@@ -19,7 +19,7 @@ from broker.server.requests import Api
 from broker.server.shedding import TICK_S, ListenerLimits, Shedder
 from broker.server.turns import Turns
 from controller.wire.apis import ApiKey
-from controller.wire.scram import ScramServer
+from controller.wire.scram import SaslServer
 from quorum.platform.accepting import Acceptor
 from quorum.platform.histogram import Histogram
 from quorum.platform.open_files import connections_within, open_files_max
@@ -35,11 +35,12 @@ class Listener:
         *,
         name: str,
         api: Api,
-        sasl: ScramServer | None = None,
+        sasl: SaslServer | None = None,
         limits: ListenerLimits | None = None,
         tls: TlsPort | None = None,
         rules: Sequence[MappingRule] = (MappingRule(),),
         admits: frozenset[str] | None = None,
+        reauth_ms: int = 0,
     ) -> None:
         """Listen on a bound socket, which belongs to the listener from now on.
 
@@ -52,19 +53,22 @@ class Listener:
             tls: how connections become TLS; None: they stay plain.
             rules: how certificates name principals.
             admits: principals of the certificates that are taken; None: none is looked at.
+            reauth_ms: for how long a user's proof holds; 0: for ever.
         """
         self.name = name
         limits = limits or ListenerLimits()
         files = open_files_max()
-        share = connections_within(files, files) // (1 if sasl is None else 2)
+        of_peers = sasl is not None and not sasl.names_users
+        share = connections_within(files, files) // (2 if of_peers else 1)
         self._shedder: Shedder[ListenerConnection] = Shedder(
-            name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
+            name, limits, max(1, min(limits.connections_max, share)), proofs=of_peers
         )
         self._shared = Shared(
             *(api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns()),
             times=defaultdict(Histogram),
             rules=rules,
             admits=admits,
+            reauth_ms=reauth_ms,
         )
         self._acceptor = Acceptor(
             bound,

@@ -6,7 +6,7 @@ Source: ARCHITECTURE.md, "Code map".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.config.broker import BrokerConfig
@@ -17,6 +17,7 @@ from broker.replication.parts import ReplicaParts
 from broker.stores.access import AccessStore
 from broker.stores.producer_ids import ProducerIds
 from broker.stores.settings import SettingsStore
+from broker.stores.users import UserStore
 from controller.runtime.controller import Controller
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
@@ -47,6 +48,8 @@ class BrokerServices:
     groups: Callable[[], Coordinator | None] = lambda: None
     #: What principals may do; None: everything.
     authorizer: Authorizer | None = None
+    #: Who may prove what they are.
+    users: UserStore = field(default_factory=UserStore)
 
     def active_controller(self) -> Controller | None:
         """Return the controller, if it is this broker's candidate."""

@@ -61,6 +61,7 @@ from broker.server.api.transactions import (
     list_transactions,
 )
 from broker.server.api.txn_markers import write_txn_markers
+from broker.server.api.users import alter_user_scram_credentials, describe_user_scram_credentials
 from broker.server.requests import Row, Served, Versions
 from controller.wire.apis import ApiKey
 
@@ -97,7 +98,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.SYNC_GROUP: Row(sync_group, client=Versions(0, 5), frame_bytes_max=_LONG),
         ApiKey.DESCRIBE_GROUPS: Row(describe_groups, client=Versions(0, 6)),
         ApiKey.LIST_GROUPS: Row(list_groups, client=Versions(0, 5)),
-        ApiKey.SASL_HANDSHAKE: Row(None, broker=Versions(1, 1)),
+        ApiKey.SASL_HANDSHAKE: Row(None, client=Versions(1, 1), broker=Versions(1, 1)),
         ApiKey.API_VERSIONS: Row(None, client=Versions(0, 4), broker=Versions(0, 4)),
         ApiKey.CREATE_TOPICS: Row(
             create_topics, client=Versions(0, 7), broker=Versions(7, 7), frame_bytes_max=_LONG
@@ -124,7 +125,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
             alter_replica_log_dirs, client=Versions(1, 2), frame_bytes_max=_LONG
         ),
         ApiKey.DESCRIBE_LOG_DIRS: Row(describe_log_dirs, client=Versions(1, 4), frame_bytes_max=_LONG),
-        ApiKey.SASL_AUTHENTICATE: Row(None, broker=Versions(2, 2)),
+        ApiKey.SASL_AUTHENTICATE: Row(None, client=Versions(0, 2), broker=Versions(2, 2)),
         ApiKey.CREATE_PARTITIONS: Row(create_partitions, client=Versions(0, 3)),
         ApiKey.DELETE_GROUPS: Row(delete_groups, client=Versions(0, 2)),
         ApiKey.ELECT_LEADERS: Row(elect_leaders, client=Versions(0, 2), frame_bytes_max=_LONG),
@@ -139,6 +140,8 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ),
         ApiKey.OFFSET_DELETE: Row(offset_delete, client=Versions(0, 0)),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: Row(describe_client_quotas, client=Versions(0, 1)),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Row(describe_user_scram_credentials, client=Versions(0, 0)),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Row(alter_user_scram_credentials, client=Versions(0, 0)),
         ApiKey.DESCRIBE_CLUSTER: Row(describe_cluster, client=Versions(0, 1)),
         ApiKey.DESCRIBE_PRODUCERS: Row(describe_producers, client=Versions(0, 0), frame_bytes_max=_LONG),
         ApiKey.DESCRIBE_TRANSACTIONS: Row(describe_transactions, client=Versions(0, 0)),

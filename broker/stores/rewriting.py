@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from quorum.client import BadVersionError, Client, NodeExistsError, NoNodeError
+from quorum.client import AccessEntry, BadVersionError, Client, NodeExistsError, NoNodeError
 from quorum.metadata.errors import ContendedError
 from quorum.metadata.reading import read_node
 
 ROUNDS_MAX: Final = 8
 
 
-async def rewrite(client: Client, path: str, change: Callable[[bytes | None], bytes], what: str) -> bytes:
+async def rewrite(
+    client: Client,
+    path: str,
+    change: Callable[[bytes | None], bytes],
+    what: str,
+    acl: Sequence[AccessEntry] | None = None,
+) -> bytes:
     """Replace the value of a node by what becomes of the present one; a missing node is created.
 
     Args:
@@ -20,6 +26,7 @@ async def rewrite(client: Client, path: str, change: Callable[[bytes | None], by
         path: the node.
         change: present value, None without a node → new value.
         what: it is, for an error.
+        acl: of a node that is created; None: the client's.
 
     Returns:
         The new value.
@@ -29,7 +36,7 @@ async def rewrite(client: Client, path: str, change: Callable[[bytes | None], by
         value = change(None if node is None else node.data)
         try:
             if node is None:
-                await client.create(path, value)
+                await client.create(path, value, acl=acl)
             else:
                 await client.set(path, value, node.stat.version)
         except (BadVersionError, NodeExistsError, NoNodeError):

@@ -1,4 +1,4 @@
-"""The two requests that open a connection to the `broker` listener: SaslHandshake 1, SaslAuthenticate 2.
+"""The two requests by which a connection proves whose it is: SaslHandshake and SaslAuthenticate.
 
 `SaslGate` is the broker's side of one connection: it answers these requests and says when to close.
 `sasl_requests` and the readers beside it are the client's. The proof itself is in `scram`. A refusal carries
@@ -9,17 +9,20 @@ Source: KIP-43, KIP-152; SaslServerAuthenticator (Kafka 3.9).
 from __future__ import annotations
 
 import io
-from typing import Final, NamedTuple
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
 
+from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
 from kio.serial import entity_writer
+from kio.static.primitive import i64Timedelta
 from kio.static.protocol import Entity
 
 from controller.wire.codes import ErrorCode, code_name
 from controller.wire.decoding import Buffer, decode
-from controller.wire.scram import MECHANISM, ScramError, ScramExchange, ScramServer
+from controller.wire.scram import MECHANISM, Exchange, SaslServer, ScramError
 from quorum.errors import shown
 
 SASL_HANDSHAKE: Final = 17
@@ -37,35 +40,57 @@ class SaslAnswer(NamedTuple):
 
 
 class SaslGate:
-    """What one connection of the `broker` listener must pass before anything else is answered."""
+    """What one connection must pass before anything else is answered."""
 
-    def __init__(self, scram: ScramServer) -> None:
-        self._scram = scram
-        self._exchange: ScramExchange | None = None
+    def __init__(self, server: SaslServer) -> None:
+        self._server = server
+        self._exchange: Exchange | None = None
+        self.mechanism = ""
         #: Why the connection was refused, for the log; "" as long as it was not.
         self.refusal = ""
 
     @property
     def authenticated(self) -> bool:
-        """Whether the client has proved the peer secret."""
+        """Whether the client has proved what it must."""
         return self._exchange is not None and self._exchange.authenticated
 
-    def handle_handshake(self, body: Buffer) -> SaslAnswer:
-        """Answer SaslHandshake 1."""
-        mechanism = decode(SaslHandshakeRequest, body).mechanism
-        code = ErrorCode.NONE
+    @property
+    def user(self) -> str:
+        """Whose proof it is."""
+        return "" if self._exchange is None else self._exchange.user
+
+    def handle_handshake(self, body: Buffer, version: int = SASL_HANDSHAKE_VERSION) -> SaslAnswer:
+        """Answer SaslHandshake."""
+        mechanism = decode(_request(SASL_HANDSHAKE, version), body).mechanism
+        mechanisms, code = tuple(self._server.mechanisms), ErrorCode.NONE
         if self._exchange is not None:
             code = self._refuse(ErrorCode.ILLEGAL_SASL_STATE, "a second SaslHandshake")
-        elif mechanism != MECHANISM:
+        elif mechanism not in mechanisms:
             code = self._refuse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {shown(mechanism)}")
         else:
-            self._exchange = self._scram.exchange()
-        response = SaslHandshakeResponse(error_code=KioErrorCode(int(code)), mechanisms=(MECHANISM,))
+            self.mechanism = mechanism
+            self._exchange = self._server.exchange(mechanism)
+        response = _response(SASL_HANDSHAKE, version)(
+            error_code=KioErrorCode(int(code)), mechanisms=mechanisms
+        )
         return SaslAnswer(_encode(response), close=code is not ErrorCode.NONE)
 
-    def handle_authenticate(self, body: Buffer) -> SaslAnswer:
-        """Answer SaslAuthenticate 2."""
-        message = decode(SaslAuthenticateRequest, body).auth_bytes
+    def handle_authenticate(
+        self,
+        body: Buffer,
+        version: int = SASL_AUTHENTICATE_VERSION,
+        *,
+        lifetime_ms: int = 0,
+        must_be: tuple[str, str] | None = None,
+    ) -> SaslAnswer:
+        """Answer SaslAuthenticate.
+
+        Args:
+            body: of the request. version: of it.
+            lifetime_ms: after which the proof must be repeated, 0: never.
+            must_be: user and mechanism of an earlier proof, which this one repeats; None: it is the first.
+        """
+        message = decode(_request(SASL_AUTHENTICATE, version), body).auth_bytes
         code, answer = ErrorCode.NONE, b""
         if self._exchange is None or self._exchange.authenticated:
             code = self._refuse(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate out of turn")
@@ -74,9 +99,17 @@ class SaslGate:
                 answer = self._exchange.answer(message)
             except ScramError as error:
                 code = self._refuse(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
-        response = SaslAuthenticateResponse(
-            error_code=KioErrorCode(int(code)), error_message=self.refusal or None, auth_bytes=answer
-        )
+        if self.authenticated and must_be not in (None, (self.user, self.mechanism)):
+            why = "another user or mechanism than at first, during re-authentication"
+            code, answer = self._refuse(ErrorCode.SASL_AUTHENTICATION_FAILED, why), b""
+        values: dict[str, object] = {
+            "error_code": KioErrorCode(int(code)),
+            "error_message": self.refusal or None,
+            "auth_bytes": answer,
+        }
+        if version and self.authenticated:
+            values["session_lifetime"] = i64Timedelta.parse(timedelta(milliseconds=lifetime_ms))
+        response = _response(SASL_AUTHENTICATE, version)(**values)
         return SaslAnswer(_encode(response), close=code is not ErrorCode.NONE)
 
     def _refuse(self, code: ErrorCode, why: str) -> ErrorCode:
@@ -108,6 +141,14 @@ def read_authenticate_response(body: Buffer) -> bytes:
     if code != ErrorCode.NONE:
         raise ScramError(f"the broker refuses with {code_name(code)}: {shown(response.error_message)}")
     return response.auth_bytes
+
+
+def _request(api_key: int, version: int) -> Any:
+    return load_request_schema(api_key, version)
+
+
+def _response(api_key: int, version: int) -> Any:
+    return load_response_schema(api_key, version)
 
 
 def _encode(message: Entity) -> bytes:

@@ -1,10 +1,10 @@
-"""SCRAM-SHA-256 without a socket: how brokers prove to each other that they know the peer secret.
+"""SCRAM without a socket: how brokers prove to each other that they know the peer secret, and users theirs.
 
-Both halves of the exchange, each fed with the other's messages. User, salt (the cluster id) and iterations
-are fixed; a client refuses a broker that names others, because that broker is of another cluster. The client
-proves the first of its secrets and the server takes any of its own, so a secret is replaced in three steps:
-add the new one behind the old one everywhere, swap them everywhere, drop the old one. No message, error or
-repr contains a secret. There is no channel binding.
+Both halves of the exchange, each fed with the other's messages. Between brokers it is SCRAM-SHA-256, and
+user, salt (the cluster id) and iterations are fixed; a client refuses a broker that names others, because
+that broker is of another cluster. The client proves the first of its secrets and the server takes any of its
+own, so a secret is replaced in three steps: add the new one behind the old one everywhere, swap them
+everywhere, drop the old one. No message, error or repr contains a secret. There is no channel binding.
 Source: RFC 5802, RFC 7677.
 """
 
@@ -14,13 +14,15 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from secrets import token_urlsafe
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from quorum.errors import Fault, QuorateError, shown
+from quorum.metadata.user_records import scram_keys
 
 MECHANISM: Final = "SCRAM-SHA-256"
 USER: Final = "quorate"
@@ -31,6 +33,9 @@ MESSAGE_BYTES_MAX: Final = 4096
 _CACHED_KEYS_MAX: Final = 32
 _NONCE_BYTES: Final = 24
 _GS2_HEADER: Final = "n,,"
+#: what begins the first message: no channel binding, and perhaps an identity to act as
+_GS2: Final = re.compile(r"[ny],(?:a=([^,]*))?,")
+_ESCAPES: Final = re.compile(r"(?:[^=,]|=2C|=3D)*")
 _SAME_FILE: Final = "give all brokers of the cluster the same peer_secret_file"
 
 
@@ -41,36 +46,40 @@ class ScramError(QuorateError):
 
 
 @dataclass(frozen=True, slots=True)
+class ScramVerifier:
+    """What a server keeps of a secret: enough to check a proof, not to make one."""
+
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    #: "sha256" or "sha512"
+    digest: str = "sha256"
+
+    def proves(self, proof: bytes, auth_message: bytes) -> bool:
+        """Whether a proof was made with these keys."""
+        client_key = _xor(proof, hmac.digest(self.stored_key, auth_message, self.digest))
+        return hmac.compare_digest(hashlib.new(self.digest, client_key).digest(), self.stored_key)
+
+    def signature(self, auth_message: bytes) -> bytes:
+        """What a server sends to show that it knows the secret."""
+        return hmac.digest(self.server_key, auth_message, self.digest)
+
+
+@dataclass(frozen=True, slots=True)
 class ScramKeys:
     """What is derived from a secret, so that the secret itself need not be kept."""
 
     client_key: bytes = field(repr=False)
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
+    verifier: ScramVerifier
 
     @classmethod
     def derive(cls, secret: str, salt: bytes, iterations: int) -> ScramKeys:
         """Derive the keys of one secret; takes about 2 ms."""
         salted = hashlib.pbkdf2_hmac("sha256", secret.encode(), salt, iterations)
-        client_key = hmac.digest(salted, b"Client Key", "sha256")
-        return cls(
-            client_key=client_key,
-            stored_key=hashlib.sha256(client_key).digest(),
-            server_key=hmac.digest(salted, b"Server Key", "sha256"),
-        )
+        return cls(hmac.digest(salted, b"Client Key", "sha256"), ScramVerifier(*scram_keys(salted, "sha256")))
 
     def proof(self, auth_message: bytes) -> bytes:
         """What a client sends to show that it knows the secret."""
-        return _xor(self.client_key, hmac.digest(self.stored_key, auth_message, "sha256"))
-
-    def proves(self, proof: bytes, auth_message: bytes) -> bool:
-        """Whether a proof was made with these keys."""
-        client_key = _xor(proof, hmac.digest(self.stored_key, auth_message, "sha256"))
-        return hmac.compare_digest(hashlib.sha256(client_key).digest(), self.stored_key)
-
-    def signature(self, auth_message: bytes) -> bytes:
-        """What a server sends to show that it knows the secret."""
-        return hmac.digest(self.server_key, auth_message, "sha256")
+        return _xor(self.client_key, hmac.digest(self.verifier.stored_key, auth_message, "sha256"))
 
 
 @lru_cache(maxsize=_CACHED_KEYS_MAX)
@@ -116,7 +125,7 @@ class ScramClient:
             raise ScramError(f"the broker asks for {shown(fields['i'])} iterations", f"{ITERATIONS} are used")
         without_proof = f"c={_base64(_GS2_HEADER.encode())},r={nonce}"
         auth_message = f"{self._first_bare},{server_first.decode()},{without_proof}".encode()
-        self._expected_signature = self._keys.signature(auth_message)
+        self._expected_signature = self._keys.verifier.signature(auth_message)
         return f"{without_proof},p={_base64(self._keys.proof(auth_message))}".encode()
 
     def finish(self, server_final: bytes) -> None:
@@ -126,8 +135,48 @@ class ScramClient:
             raise ScramError("the broker does not know the peer secret", _SAME_FILE)
 
 
+class Presented(NamedTuple):
+    """What a server keeps of one user."""
+
+    #: any of them is taken
+    verifiers: Sequence[ScramVerifier]
+    salt: bytes
+    iterations: int
+    #: when none of them is proved
+    refusal: ScramError
+
+
+class Exchange(Protocol):
+    """The server's half of one exchange of a mechanism: feed it each message, send what it returns."""
+
+    #: whose proof it is, once it has begun
+    user: str
+    #: True once the proof is complete; the last message must still be sent.
+    authenticated: bool
+
+    def answer(self, message: bytes) -> bytes:
+        """Take one message of the client and return the answer; raises ScramError."""
+
+
+class SaslServer(Protocol):
+    """What a listener takes as proof."""
+
+    #: Whether it is users that prove who they are; else brokers, that they are peers.
+    names_users: bool
+
+    @property
+    def mechanisms(self) -> Sequence[str]:
+        """What is offered."""
+
+    def exchange(self, mechanism: str) -> Exchange:
+        """Begin the exchange of one connection, by a mechanism that is offered."""
+
+
 class ScramServer:
     """The secrets that a listener takes, and the start of an exchange for each connection."""
+
+    names_users = False
+    mechanisms = (MECHANISM,)
 
     def __init__(self, secrets: Sequence[str], cluster_id: str) -> None:
         """Derive the keys.
@@ -138,24 +187,33 @@ class ScramServer:
         """
         if not secrets or not all(secrets):
             raise ValueError("a peer secret is empty: anybody could reach the broker listener")
-        self._keys = [_cluster_keys(secret, cluster_id) for secret in secrets]
-        self._salt = _base64(cluster_id.encode())
+        verifiers = [_cluster_keys(secret, cluster_id).verifier for secret in secrets]
+        refusal = ScramError("the client does not know the peer secret", _SAME_FILE)
+        self._presented = Presented(verifiers, cluster_id.encode(), ITERATIONS, refusal)
 
-    def exchange(self, *, nonce: str = "") -> ScramExchange:
+    def exchange(self, mechanism: str = MECHANISM, *, nonce: str = "") -> ScramExchange:
         """Begin the exchange of one connection."""
-        return ScramExchange(self._keys, self._salt, nonce or token_urlsafe(_NONCE_BYTES))
+        assert mechanism == MECHANISM, "no other is offered"
+        return ScramExchange(self._find, nonce)
+
+    def _find(self, user: str) -> Presented:
+        if user != USER:
+            raise ScramError(f"user {shown(user)} is not known", f"the user is {USER}")
+        return self._presented
 
 
 class ScramExchange:
-    """The server's half of one exchange: feed it each message, send what it returns."""
+    """The server's half of one exchange."""
 
-    def __init__(self, keys: Sequence[ScramKeys], salt: str, nonce: str) -> None:
-        self._keys = keys
-        self._salt = salt
-        self._nonce = nonce
+    def __init__(self, find: Callable[[str], Presented], nonce: str = "") -> None:
+        """Begin; `find` returns what is kept of a user, or raises ScramError."""
+        self._find = find
+        self._nonce = nonce or token_urlsafe(_NONCE_BYTES)
+        self._header = ""
         self._first_messages = ""
+        self._presented: Presented | None = None
         self._failed = False
-        #: True once the client has proved a secret; the last message must still be sent.
+        self.user = ""
         self.authenticated = False
 
     def answer(self, message: bytes) -> bytes:
@@ -163,38 +221,51 @@ class ScramExchange:
         if self._failed or self.authenticated:
             raise ScramError("the exchange is over", "open another connection")
         try:
-            return self._final(message) if self._first_messages else self._first(message)
+            if self._presented is None:
+                return self._first(message)
+            return self._final(message, self._presented)
         except ScramError:
             self._failed = True
             raise
 
     def _first(self, message: bytes) -> bytes:
         text = _text(message)
-        if not text.startswith(_GS2_HEADER):
-            raise ScramError("channel binding or another identity is asked for", "neither is offered")
-        bare = text.removeprefix(_GS2_HEADER)
+        header = _GS2.match(text)
+        if header is None:
+            raise ScramError("channel binding is asked for", "it is not offered")
+        self._header, bare = header[0], text[header.end() :]
         fields = _attributes(bare.encode(), "nr")
-        if fields["n"] != USER:
-            raise ScramError(f"user {shown(fields['n'])} is not known", f"the user is {USER}")
+        self.user = _name(fields["n"])
+        if header[1] is not None and _name(header[1]) != self.user:
+            raise ScramError("another identity is asked for", "users are themselves alone")
         if not fields["r"]:
             raise ScramError("the nonce is empty", "the client must follow RFC 5802")
+        found = self._find(self.user)
         self._nonce = fields["r"] + self._nonce
-        answer = f"r={self._nonce},s={self._salt},i={ITERATIONS}"
+        answer = f"r={self._nonce},s={_base64(found.salt)},i={found.iterations}"
         self._first_messages = f"{bare},{answer}"
+        self._presented = found
         return answer.encode()
 
-    def _final(self, message: bytes) -> bytes:
+    def _final(self, message: bytes, presented: Presented) -> bytes:
         fields = _attributes(message, "crp")
-        if fields["c"] != _base64(_GS2_HEADER.encode()) or fields["r"] != self._nonce:
+        if fields["c"] != _base64(self._header.encode()) or fields["r"] != self._nonce:
             raise ScramError("the messages are not those of one exchange", "the client must follow RFC 5802")
         without_proof = _text(message).rpartition(",p=")[0]
         auth_message = f"{self._first_messages},{without_proof}".encode()
         proof = _unbase64(fields["p"])
-        proved = [keys for keys in self._keys if keys.proves(proof, auth_message)]
+        proved = [each for each in presented.verifiers if each.proves(proof, auth_message)]
         if not proved:
-            raise ScramError("the client does not know the peer secret", _SAME_FILE)
+            raise presented.refusal
         self.authenticated = True
         return f"v={_base64(proved[0].signature(auth_message))}".encode()
+
+
+def _name(written: str) -> str:
+    """Read a user's name, in which "," and "=" stand as "=2C" and "=3D"."""
+    if not written or _ESCAPES.fullmatch(written) is None:
+        raise ScramError(f"user {shown(written)} is no name", "the client must follow RFC 5802")
+    return written.replace("=2C", ",").replace("=3D", "=")
 
 
 def _text(message: bytes) -> str:

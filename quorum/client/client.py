@@ -103,16 +103,22 @@ class Client(ClientSession):
         await self.close()
 
     async def create(
-        self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT
+        self,
+        path: str,
+        data: bytes | None = b"",
+        mode: CreateMode = CreateMode.PERSISTENT,
+        *,
+        acl: Sequence[AccessEntry] | None = None,
     ) -> str:
-        """Create a node and return its path, with the sequence suffix of a sequential one.
+        """Create a node and return its path, with the sequence suffix of a sequential one; acl: its own.
 
         Raises:
             NodeExistsError: the node exists.
             NoNodeError: its parent does not.
             NoChildrenForEphemeralsError: its parent is ephemeral.
         """
-        return await self.call(requests.create(path, data, mode, self._acl))
+        own = self._acl if acl is None else lookups.acl_entries("acl", path, acl)
+        return await self.call(requests.create(path, data, mode, own))
 
     async def create2(
         self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT

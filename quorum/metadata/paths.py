@@ -25,8 +25,11 @@ BROKER_GENERATIONS: Final = "/brokers/generations"
 BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_INCARNATIONS: Final = "/brokers/incarnations"
 BROKER_QUEUES: Final = "/brokers/state"
+CONFIG: Final = "/config"
 CONFIG_TOPICS: Final = "/config/topics"
 CONFIG_BROKERS: Final = "/config/brokers"
+#: for the brokers alone, whatever else is protected
+CONFIG_USERS: Final = "/config/users"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
@@ -46,12 +49,12 @@ KEPT: Final = "%kept"
 BASE_PATHS: Final = (
     *(CLUSTER, "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
     BROKER_QUEUES,
-    *("/config", CONFIG_TOPICS, CONFIG_BROKERS, "/admin", DELETE_TOPICS, "/consumers", GROUPS),
+    *(CONFIG, CONFIG_TOPICS, CONFIG_BROKERS, "/admin", DELETE_TOPICS, "/consumers", GROUPS),
     TRANSACTIONS,
 )
 #: What of the root's children is the brokers'; nothing else of a quorum is theirs.
 TREE_ROOTS: Final = (
-    *("/brokers", CONTROLLER, CONTROLLER_EPOCH, "/config", "/admin", "/consumers", LATEST_PRODUCER_ID_BLOCK),
+    *("/brokers", CONTROLLER, CONTROLLER_EPOCH, CONFIG, "/admin", "/consumers", LATEST_PRODUCER_ID_BLOCK),
     *(TRANSACTIONS, KAFKA_ACL, KAFKA_ACL_EXTENDED, CLUSTER),
 )
 

@@ -14,6 +14,7 @@ Source: ZooKeeper programmer's guide (access control).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -24,6 +25,8 @@ from quorum.metadata.trust import DIGEST_USER, Trust
 
 #: Requests under way at a time.
 CHUNK: Final = 500
+#: READ, CREATE and DELETE
+_LIST_ADD_DELETE: Final = 1 | 4 | 8
 
 log = logging.getLogger("quorate.metadata")
 
@@ -67,6 +70,29 @@ async def protect_znodes(client: Client, trust: Trust, *, wanted: bool) -> bool:
     return True
 
 
+async def keep_users(client: Client, trust: Trust, *, is_protected: bool) -> None:
+    """Let nobody but brokers read what is kept of users' passwords, also where nothing else is protected.
+
+    There everybody may still list users, add one and delete one.
+    """
+    access = trust.own_access()
+    of_all = [] if is_protected else [AccessEntry(_LIST_ADD_DELETE, "world", "anyone")]
+    with contextlib.suppress(NodeExistsError):
+        await client.create(paths.CONFIG_USERS, b"", acl=[*of_all, *access])
+    if (await client.get_acl(paths.CONFIG_USERS))[0] != [*of_all, *access]:
+        await client.set_acl(paths.CONFIG_USERS, [*of_all, *access])
+    for name in await client.get_children(paths.CONFIG_USERS):
+        await keep_user(client, trust, f"{paths.CONFIG_USERS}/{name}")
+
+
+async def keep_user(client: Client, trust: Trust, path: str) -> None:
+    """Make a user's znode the brokers' own, whoever wrote it."""
+    with contextlib.suppress(NoNodeError):
+        present, _ = await client.get_acl(path)
+        if present != trust.own_access():
+            await client.set_acl(path, trust.own_access())
+
+
 async def keep_node(client: Client, path: str) -> None:
     """Let nobody delete a persistent node below the root who may not change it."""
     try:
@@ -94,7 +120,9 @@ async def _cover_one(client: Client, path: str, access: Sequence[AccessEntry]) -
         # The mark is set when all is done.
         if path != paths.CLUSTER:
             await client.set_acl(path, access)
-        return [f"{path}/{name}" for name in await client.get_children(path)]
+        # Users are nobody's to read, and have a list of their own: keep_users.
+        names = await client.get_children(path)
+        return [f"{path}/{name}" for name in names if f"{path}/{name}" != paths.CONFIG_USERS]
     except NoNodeError:
         return None
     except NoAuthError:

@@ -64,6 +64,10 @@ class Trust:
             *(AccessEntry(_EVERYTHING, "digest", each) for each in holders),
         ]
 
+    def own_access(self) -> list[AccessEntry]:
+        """Return the access list of what only holders of a secret may read and change."""
+        return self.access()[1:]
+
     def sign(self, place: str, data: bytes, session_id: int = 0) -> bytes:
         """Return a JSON object with its MAC; every field is covered.
 
@@ -96,6 +100,10 @@ class Trust:
             raise MetadataDecodeError(
                 place, FIELD, "no proof of the peer secret", "what a broker of the cluster signs"
             )
+
+    def made_up(self, text: str) -> bytes:
+        """Return 32 bytes for a text, the same at every broker, which only holders of the secret know."""
+        return hmac.digest(self._keys[0], b"made up " + text.encode(), "sha256")
 
     @staticmethod
     def _mac(key: bytes, place: str, value: dict[str, object], session_id: int) -> bytes:

@@ -13,8 +13,7 @@ from typing import Final
 from controller.wire.apis import ApiKey
 
 _SECOND: Final = "The second part of KIP-890 is not announced."
-_TOKENS: Final = "Delegation tokens belong to SASL for clients, which is not built."
-_SASL: Final = "SASL for clients is not built."
+_TOKENS: Final = "Delegation tokens are not built."
 _KRAFT: Final = "KRaft only: here the metadata is in the quorum."
 _TELEMETRY: Final = "Metrics of clients are not collected."
 _SHARE: Final = "Share groups (KIP-932) are not built."
@@ -27,7 +26,6 @@ REQUESTS_ABSENT: Final[Mapping[int, str]] = MappingProxyType(
     {
         **dict.fromkeys((38, 39, 40, 41), _TOKENS),
         49: "Quotas are not built.",
-        **dict.fromkeys((50, 51), _SASL),
         **dict.fromkeys((52, 53, 54, 55, 59, 62, 63, 64, 70, 73, 80, 81, 82), _KRAFT),
         56: "A leader changes its ISR in the quorum itself.",
         57: "No feature has levels that could be changed.",
@@ -53,14 +51,13 @@ VERSIONS_BELOW: Final[Mapping[ApiKey, str]] = MappingProxyType(
         ApiKey.OFFSET_COMMIT: "0 means offsets in ZooKeeper; 1 has a time of its own for each partition.",
         ApiKey.OFFSET_FETCH: "0 means offsets in ZooKeeper.",
         ApiKey.WRITE_TXN_MARKERS: _BETWEEN_BROKERS,
-        ApiKey.SASL_HANDSHAKE: f"{_SASL} {_BETWEEN_BROKERS}",
+        ApiKey.SASL_HANDSHAKE: "After 0 come messages without headers; clients that know 1 use that.",
         ApiKey.OFFSET_FOR_LEADER_EPOCH: "0 and 1 name no epoch of the asker, so a stale one goes unnoticed.",
         ApiKey.DESCRIBE_ACLS: "0 knows no patterns of names; Kafka 4 has left it out.",
         ApiKey.CREATE_ACLS: "0 knows no patterns of names; Kafka 4 has left it out.",
         ApiKey.DELETE_ACLS: "0 knows no patterns of names; Kafka 4 has left it out.",
         ApiKey.ALTER_REPLICA_LOG_DIRS: "Kafka 4 has left it out.",
         ApiKey.DESCRIBE_LOG_DIRS: "Kafka 4 has left it out.",
-        ApiKey.SASL_AUTHENTICATE: f"{_SASL} {_BETWEEN_BROKERS}",
     }
 )
 

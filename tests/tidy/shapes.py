@@ -46,6 +46,7 @@ CLOCK_FILES = {
     "broker/replication/fetching.py",
     "broker/replication/maintenance.py",
     "broker/replication/replica.py",
+    "broker/server/authentication.py",
     "broker/server/connection.py",
     "broker/server/shedding.py",
     "broker/server/turns.py",

@@ -82,7 +82,14 @@ def test_a_table_overrides_single_keys_for_one_port(authority: Authority) -> Non
 
 def test_brokers_ask_clients_for_no_certificate_by_default(authority: Authority) -> None:
     found = {name: each.client_auth for name, each in broker(authority).tls.items()}
-    assert found == {"tls": "none", "ssl": "none", "broker": "need", "admin": "want", "quorum": "need"}
+    assert found == {
+        "tls": "none",
+        "ssl": "none",
+        "sasl_ssl": "none",
+        "broker": "need",
+        "admin": "want",
+        "quorum": "need",
+    }
 
 
 @pytest.mark.parametrize(
@@ -139,7 +146,17 @@ def test_a_wrong_or_half_finished_node_is_refused(
     [
         ({"listen": {"listeners": ["SSL://127.0.0.1:9093"]}}, "tls.ssl.certificate_file", "listen.listeners"),
         ({"listen": {"client": ""}}, "listen.client", "leaves clients no port"),
-        ({"listen": {"listeners": ["SASL_SSL://h:1"]}}, "listen.listeners", "SASL is not served"),
+        ({"listen": {"listeners": ["SASL_PLAINTEXT://h:1"]}}, "sasl.enabled_mechanisms", "no mechanism"),
+        ({"sasl": {"enabled_mechanisms": ["PLAIN"]}}, "sasl.enabled_mechanisms", "no listener"),
+        ({"sasl": {"enabled_mechanisms": ["OAUTHBEARER"]}}, "sasl.enabled_mechanisms", "not served yet"),
+        ({"sasl": {"enabled_mechanisms": ["GSSAPI"]}}, "sasl.enabled_mechanisms", "is no mechanism"),
+        (
+            {
+                "listen": {"listeners": ["SASL_PLAINTEXT://h:1"]},
+                "sasl": {"enabled_mechanisms": ["PLAIN"]},
+            },
+            *("sasl.enabled_mechanisms", "everybody on the way can read"),
+        ),
         ({"listen": {"listeners": ["PLAINTEXT://h:1"]}}, "listen.listeners", "is listen.client"),
         ({"listen": {"listeners": ["TLS://h:1"]}}, "listen.listeners", "whose protocol is not known"),
         ({"listen": {"listeners": ["SSL:h:1"]}}, "listen.listeners", "not PROTOCOL://host:port"),

@@ -62,7 +62,7 @@ def test_no_key_of_the_exchange_follows_from_what_is_public() -> None:
     trust = Trust(["secret"], "c")
     keys = ScramKeys.derive("secret", b"c", ITERATIONS)
     check = base64.b64decode(trust.check_values[0])
-    private = [keys.client_key, keys.stored_key, keys.server_key]
+    private = [keys.client_key, keys.verifier.stored_key, keys.verifier.server_key]
     assert check not in private
     assert hashlib.sha256(check).digest() not in private
     # With StoredKey, a proof that was seen is enough to compute the client key.
