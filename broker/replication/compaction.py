@@ -192,7 +192,9 @@ class Compaction:
             await running.stdin.drain()
         except OSError as error:
             raise _CleanerGoneError(f"its process has died: {error}") from error
-        version = due.found.version
+        version, begun_ms = due.found.version, monotonic_ms()
+        sizes = {each.base_offset: each.size_bytes for each in due.segments}
+        bytes_before = bytes_after = 0
         while True:
             kind, *values = await self._frame(running)
             if self._registry.replicas.get(due.key) is not due.replica:
@@ -205,9 +207,15 @@ class Compaction:
                     _log.info("compaction of %s-%d begins again: the log has changed meanwhile", *due.key)
                     return
                 version = swapped
+                bytes_before += sum(sizes[each] for each in cleaned.replaced)
+                bytes_after += cleaned.size
                 self.status.bytes_written += cleaned.size
             elif kind == process.END:
-                await self._came_to(due, values[0])
+                await self._came_to(due, values[0], bytes_before)
+                _log.info(
+                    "compacted %s-%d up to %d: %d bytes became %d, in %.1f s",
+                    *(*due.key, values[0], bytes_before, bytes_after, (monotonic_ms() - begun_ms) / 1000),
+                )
                 return
             elif kind == process.FAILED:
                 if due.replica.log.segments.version == version:
@@ -223,17 +231,16 @@ class Compaction:
             is_final = self._on_damage(error) is ErrorCode.CORRUPT_MESSAGE
         self._note(due, problem, is_final=is_final)
 
-    async def _came_to(self, due: _Due, offset: int) -> None:
+    async def _came_to(self, due: _Due, offset: int, bytes_read: int) -> None:
         assert self._offsets is not None
         self._offsets[due.key] = offset
         self.status.due_since_ms.pop(due.key, None)
-        self.status.bytes_read += sum(each.size_bytes for each in due.segments)
+        self.status.bytes_read += bytes_read
         known = self._registry.replicas
         content = checkpoint_bytes({key: each for key, each in self._offsets.items() if key in known})
         writing = self._registry.log_directory.flusher.submit(partial(replace_file, self._path, content))
         await finished(writing)
         writing.result()
-        _log.info("compacted %s-%d up to %d", *due.key, offset)
 
     # -- the process -----------------------------------------------------------------------------------------
 

@@ -161,7 +161,7 @@ def topic_configs(
         decode=lambda topic, data: TopicConfigRecord.decode(topic, data).settings,
         encode=lambda settings: TopicConfigRecord(settings).encode(),
         check=lambda changes, after: check_topic_settings(
-            changes.named(after), segment_bytes_min=segment_bytes_min
+            changes.named(after), segment_bytes_min=segment_bytes_min, after=after
         ),
         effective=partial(effective, defaults),
     )

@@ -139,6 +139,12 @@ class UnknownTopicSettingError(InvalidTopicSettingError):
     words = "Unknown topic config name: {name}"
 
 
+class ConflictingTopicSettingsError(InvalidTopicSettingError):
+    """Settings that exclude each other."""
+
+    words = "conflict topic config setting {problem}"
+
+
 class NullTopicSettingError(InvalidTopicSettingError):
     """Settings without a value."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from quorum.metadata.errors import (
+    ConflictingTopicSettingsError,
     InvalidTopicSettingError,
     NullTopicSettingError,
     UnknownTopicSettingError,
@@ -144,12 +145,18 @@ def given_settings(
     return given
 
 
-def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int = SEGMENT_BYTES_MIN) -> None:
+def check_topic_settings(
+    overrides: Mapping[str, str],
+    *,
+    segment_bytes_min: int = SEGMENT_BYTES_MIN,
+    after: Mapping[str, str] | None = None,
+) -> None:
     """Check settings that somebody gave for a topic.
 
     Args:
         overrides: {Kafka's name: text}.
         segment_bytes_min: what the operator allows for segment.bytes.
+        after: all that is given for the topic afterwards; None: these alone.
 
     Raises:
         InvalidTopicSettingError: names the first setting that is unknown or has a value that it cannot have.
@@ -174,6 +181,15 @@ def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int
                 f"is below {segment_bytes_min}",
                 f"give at least {segment_bytes_min}, or lower limits.segment_bytes_min of the brokers",
             )
+    whole = effective(TopicSettings(), overrides if after is None else after)
+    shortest_ms, longest_ms = whole.min_compaction_lag_ms, whole.max_compaction_lag_ms
+    if shortest_ms > longest_ms:
+        raise ConflictingTopicSettingsError(
+            "min.compaction.lag.ms",
+            str(shortest_ms),
+            f"min.compaction.lag.ms ({shortest_ms}) > max.compaction.lag.ms ({longest_ms})",
+            "lower the first one, or raise the second",
+        )
 
 
 def effective(defaults: TopicSettings, overrides: Mapping[str, str]) -> TopicSettings:

@@ -262,6 +262,7 @@ def test_acl_requests_say_that_security_is_disabled(cluster: BrokerCluster, unha
         {"remote.storage.enable": "true"},
         {"no.such.setting": "1"},
         {"retention.ms": "x"},
+        {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"},
     ],
 )
 def test_a_topic_setting_that_is_not_offered_is_refused_by_name(

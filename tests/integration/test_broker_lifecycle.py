@@ -126,6 +126,9 @@ async def test_a_refused_setting_changes_nothing(client: Client) -> None:
         await configs.alter("t", SettingChanges({"segment.bytes": "1048575"}))
     with pytest.raises(NoSuchTopicError, match="'u' does not exist"):
         await configs.alter("u", SettingChanges({"retention.ms": "5"}))
+    lags = SettingChanges({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+    with pytest.raises(InvalidTopicSettingError, match="conflict topic config setting"):
+        await configs.alter("t", lags)
     await configs.alter("t", SettingChanges({"retention.ms": "5"}), validate_only=True)
     with pytest.raises(NotAListError):
         await configs.alter("t", SettingChanges(appended={"retention.ms": "5"}), validate_only=True)

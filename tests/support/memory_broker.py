@@ -438,7 +438,7 @@ class MemoryParts:
         of_topics = MemoryConfigs(
             controller.settings,
             TOPIC_LISTS,
-            lambda changes, after: check_topic_settings(changes.named(after)),
+            lambda changes, after: check_topic_settings(changes.named(after), after=after),
         )
         parts = cls(view, MemoryReplicas(view), controller, of_topics, own)
         parts.services = services(

@@ -18,7 +18,7 @@ from broker.log.cleaning.dirtiness import ClosedSegment, grouped
 from broker.log.cleaning.keys import LastOffsets
 from broker.log.cleaning.rewriting import Batch, Rules, cleaned
 from broker.log.cleaning.swapping import BESIDE_LOG, CLEANED, CleanedSegment
-from broker.log.files import FilePool, disk_errors, remove_file, sync_file
+from broker.log.files import FilePool, create_file, disk_errors, remove_file, sync_file
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 
 #: written at once
@@ -117,8 +117,8 @@ def _write(
     stem, path = segment.stem, segment.log_path + CLEANED
     for suffix in (".log", *BESIDE_LOG):
         remove_file(stem + suffix + CLEANED)
-    with disk_errors(path), Path(path).open("xb", buffering=_CHUNK_BYTES) as file:
-        os.fchmod(file.fileno(), 0o600)
+    create_file(path)
+    with disk_errors(path), Path(path).open("r+b", buffering=_CHUNK_BYTES) as file:
         for header, content in cleaned(_batches(folder, group, spend), rules, transactions, next_offset):
             _check_room(segment, header)
             file.write(content)
@@ -130,6 +130,7 @@ def _write(
     aborted = transactions.take_ended()
     contents = (segment.offsets.to_bytes(), segment.times.to_bytes(), aborted)
     for suffix, content in zip(BESIDE_LOG, contents, strict=True):
+        create_file(stem + suffix + CLEANED)
         with disk_errors(stem + suffix):
             Path(stem + suffix + CLEANED).write_bytes(content)
         sync_file(stem + suffix + CLEANED)

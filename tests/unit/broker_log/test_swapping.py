@@ -51,6 +51,7 @@ def test_a_compacted_log_reads_on_and_after_each_start(broker: Broker) -> None:
     assert [row for row in left if row[0] >= active] == [row for row in before if row[0] >= active]
     assert len(broker.names(".log")) == 5
     assert not [each.name for each in broker.folder.iterdir() if each.suffix in (".swap", ".cleaned")]
+    assert {each.stat().st_mode & 0o777 for each in broker.folder.iterdir()} == {0o600}
     check_continuous(log)
     for opens in (broker.restart, broker.revive):
         log = opens()

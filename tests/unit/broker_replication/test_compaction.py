@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -45,10 +46,15 @@ def cleaner(broker: TestBroker) -> Compaction:
     return broker.parts.maintenance.compaction
 
 
-async def test_a_dirty_log_is_compacted_and_noted(broker: TestBroker) -> None:
+async def test_a_dirty_log_is_compacted_and_noted(
+    broker: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     before = broker.log.size_bytes
-    await cleaner(broker).check()
+    with caplog.at_level(logging.INFO):
+        await cleaner(broker).check()
     assert broker.log.size_bytes < before / 2
+    sizes = f"compacted orders-0 up to 40: {before} bytes became {broker.log.size_bytes}, in "
+    assert [each for each in caplog.messages if each.startswith(sizes)]
     status = cleaner(broker).status
     assert (status.failures, status.uncleanable) == (0, {})
     content = (Path(broker.log.folder).parent / CLEANER_NAME).read_text()

@@ -76,6 +76,18 @@ def test_an_operator_decides_how_small_a_segment_may_be() -> None:
     check_topic_settings({"segment.bytes": "4096"}, segment_bytes_min=4096)
 
 
+def test_a_lag_has_its_least_below_its_most() -> None:
+    conflict = r"^conflict topic config setting min.compaction.lag.ms \(6\) > max.compaction.lag.ms \(5\)"
+    given = {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}
+    with pytest.raises(InvalidTopicSettingError, match=conflict):
+        check_topic_settings(given)
+    for name, value in given.items():
+        with pytest.raises(InvalidTopicSettingError, match=conflict):
+            check_topic_settings({name: value}, after=given)
+        check_topic_settings({name: value})
+    check_topic_settings({**given, "min.compaction.lag.ms": "5"})
+
+
 def test_overrides_go_over_defaults_and_foreign_ones_count_as_not_given() -> None:
     defaults = TopicSettings(retention_ms=5, min_insync_replicas=2)
     found = effective(
