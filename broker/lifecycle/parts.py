@@ -109,13 +109,9 @@ async def open_parts(
     verifies = config.transactions.transaction_partition_verification_enable
     configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
     opens = partial(LogDirectory.open, config.broker.data_dir, settings_of=configs.settings_of)
+    files_max = config.limits.open_files_max
     directory = await open_in_thread(
-        partial(
-            opens,
-            broker_id=broker_id,
-            cluster_id=cluster_id,
-            open_files_max=config.limits.open_files_max,
-        )
+        partial(opens, broker_id=broker_id, cluster_id=cluster_id, open_files_max=files_max)
     )
     producer_ids = ProducerIds(broker_id)
     record_dir = config.broker.record_dir
