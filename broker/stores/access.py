@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.stores.following import FollowedNodes
-from broker.stores.rewriting import ROUNDS_MAX
 from quorum.client import BadVersionError, Client, NodeExistsError, NoNodeError
 from quorum.metadata.acl_records import (
     EVERYBODY,
@@ -29,6 +28,7 @@ from quorum.metadata.acl_records import (
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
 from quorum.metadata.paths import KAFKA_ACL, KAFKA_ACL_EXTENDED
 from quorum.metadata.reading import read_node
+from quorum.metadata.rewriting import ROUNDS_MAX
 
 log = logging.getLogger("quorate.broker.access")
 

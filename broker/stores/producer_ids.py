@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.stores.rewriting import rewrite
 from quorum.client import Client
 from quorum.metadata import paths
 from quorum.metadata.errors import NoSessionError
 from quorum.metadata.protection import keep_node
 from quorum.metadata.reading import read_node
 from quorum.metadata.records import ProducerIdBlockRecord
+from quorum.metadata.rewriting import rewrite
 
 BLOCK_SIZE: Final = 1_000
 

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from broker.stores.following import FollowedNodes
-from broker.stores.rewriting import rewrite
 from quorum.client import Client
 from quorum.metadata import paths
 from quorum.metadata.broker_settings import (
@@ -27,6 +26,7 @@ from quorum.metadata.broker_settings import (
 from quorum.metadata.errors import MetadataDecodeError, NoSuchTopicError
 from quorum.metadata.reading import read_node
 from quorum.metadata.records import BrokerConfigRecord, TopicConfigRecord
+from quorum.metadata.rewriting import rewrite
 from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_setting_rows import TOPIC_LISTS
 from quorum.metadata.topic_settings import SEGMENT_BYTES_MIN, TopicSettings, check_topic_settings, effective

@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import Final
 
 from broker.stores.following import FollowedNodes
-from broker.stores.rewriting import rewrite
 from quorum.client import Client, ClientError
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.paths import CONFIG_USERS
 from quorum.metadata.protection import keep_user, keep_users
+from quorum.metadata.rewriting import rewrite
 from quorum.metadata.trust import Trust
 from quorum.metadata.user_records import (
     Mechanism,

@@ -90,7 +90,7 @@ def walk(tree: Tree, after: str, count: int) -> Iterator[tuple[str, bytes]]:
     ahead: list[tuple[str, Iterator[tuple[str, Node]]]] = []
 
     def enter(prefix: str, directory: Directory, behind: str) -> None:
-        if f"{prefix}/" == UNRECORDED:
+        if f"{prefix}/" in UNRECORDED:
             return
         names = nsmallest(count, (name for name in directory.children if name > behind))
         ahead.append((prefix, ((name, directory.children[name]) for name in names)))
@@ -225,7 +225,7 @@ class PastNode:
         self._path = path
         self._prefix = "" if path == "/" else path
         self._record = None if node is None else record_of(node)
-        is_recorded = isinstance(node, Directory) and f"{path}/" != UNRECORDED
+        is_recorded = isinstance(node, Directory) and f"{path}/" not in UNRECORDED
         children = node.children if is_recorded else {}  # type: ignore[union-attr]
         self._names = list(children) if with_names else None
         self._count = len(children)

@@ -21,8 +21,9 @@ from quorum.core.records import data_of, version_of
 
 #: whose value each record names
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
-#: no change below it is recorded: states of brokers' transactions would crowd out all other history
-UNRECORDED: Final = "/transactions/"
+#: no change below them is recorded: states of brokers' transactions would crowd out all other history, and
+#: what is kept of users' passwords is for brokers alone
+UNRECORDED: Final = ("/transactions/", "/config/users/")
 MSGPACK: Final = "application/msgpack"
 JSON_LINES: Final = "application/x-ndjson"
 

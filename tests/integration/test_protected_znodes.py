@@ -38,10 +38,10 @@ async def cluster() -> AsyncIterator[EmbeddedBrokers]:
 
 
 async def znodes(client: Client, *roots: str) -> list[str]:
-    """Every path at and below some roots that exist."""
+    """Every path at and below some roots that exist, but for the users, which brokers alone may read."""
     found: list[str] = []
     for root in roots:
-        if await client.exists(root) is not None:
+        if root != paths.CONFIG_USERS and await client.exists(root) is not None:
             below = [f"{root}/{name}" for name in await client.get_children(root)]
             found += [root, *await znodes(client, *below)]
     return found
@@ -54,6 +54,8 @@ async def test_a_stranger_reads_and_changes_nothing(cluster: EmbeddedBrokers) ->
         assert (await kafka.produce({KEY: record_batch([b"x"])}))[KEY].error_code == 0
         await kafka.commit_offsets("group", {KEY: 1})
         await kafka.init_producer_id()
+        with pytest.raises(NoAuthError):
+            await stranger.get_children(paths.CONFIG_USERS)
         every = await znodes(stranger, *paths.TREE_ROOTS)
         for path in (
             *(paths.CONTROLLER, paths.CONTROLLER_EPOCH, paths.LATEST_PRODUCER_ID_BLOCK, paths.COORDINATOR),

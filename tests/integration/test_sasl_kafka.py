@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -272,3 +273,31 @@ def test_scram_requests_follow_kafkas_rules(brokers: SaslBrokers) -> None:
     assert refused.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
     assert altered(UserScramCredentialDeletion("erin", ScramMechanism.SCRAM_SHA_256)) == 0
     assert refusal(erin) is not None
+
+
+def test_proofs_are_repeated_until_the_user_is_gone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    running = SaslBrokers(Authority(tmp_path_factory.mktemp("pki") / "ours"), connections_max_reauth_ms=1000)
+    with running.cluster:
+        assert running.users("set", "alice", password=PASSWORDS["alice"]) == 0
+        errors: list[KafkaError] = []
+        client = running.confluent("SCRAM-SHA-256", "alice", protocol="SASL_PLAINTEXT")
+        producer = Producer({**client, "error_cb": errors.append, "retries": 0})
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(DEADLINE_S)
+        ends_s = time.monotonic() + 4.0
+        failed: list[object] = []
+
+        def produce() -> None:
+            producer.produce("t", b"v", on_delivery=lambda error, _: failed.append(error) if error else None)
+            producer.flush(DEADLINE_S)
+
+        while time.monotonic() < ends_s:
+            produce()
+        assert (failed, errors) == ([], [])
+        assert running.users("delete", "alice") == 0
+        refused = KafkaError._AUTHENTICATION
+        eventually(
+            lambda: producer.poll(0.1) is not None and any(each.code() == refused for each in errors),
+            DEADLINE_S,
+        )
+        producer.purge()

@@ -86,7 +86,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker.server": {"client", "config", "core", "groups", "replication", "stores", "wire"},
     "broker.lifecycle": {"config", "core", "datadir", "groups", "log", "replication", "server", "stores"},
     "broker.local": {"config", "lifecycle"},
-    "broker.commands": {"client", "config", "lifecycle"},
+    "broker.commands": {"client", "config", "lifecycle", "stores"},
     "pipeline": set(),
     "pipeline.errors": set(),
     "pipeline.session": set(),

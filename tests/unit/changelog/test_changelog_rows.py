@@ -52,6 +52,14 @@ def test_failed_writes_and_failed_multis_are_records_without_changes() -> None:
     assert driver.rows(5)[0]["changes"][0]["before"] == b""
 
 
+def test_users_are_left_out() -> None:
+    driver = Recorded()
+    for path in ("/config", "/config/users", "/config/users/alice"):
+        driver.client.make(path, b"x")
+    changes = [[each["path"] for each in row["changes"]] for row in driver.rows(2)]
+    assert changes == [["/config"], ["/config/users"], []]
+
+
 def test_states_of_transactions_are_left_out() -> None:
     driver = Recorded()
     client = driver.client
