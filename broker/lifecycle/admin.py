@@ -7,6 +7,7 @@ Source: Prometheus naming conventions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -20,11 +21,16 @@ from broker.groups.term import GroupsTerm, clock_ms
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.state import BrokerState
+from broker.replication.clock import wall_ms
 from broker.replication.compaction import CompactionStatus
 from broker.server.listener import Listener
 from controller.runtime.controller import Controller
 from quorum.admin.metrics import tls_metrics
 from quorum.platform.loop_watch import LoopWatch
+
+#: An open transaction is late once nothing was appended to it for so long beyond the longest time-out; as in
+#: Kafka (KIP-664).
+LATE_MS: Final = 300_000
 
 
 class BrokerView:
@@ -94,6 +100,12 @@ class BrokerView:
         if state.parts is None:
             return
         yield from _replica_metrics(state.parts)
+        max_ms = state.config.transactions.transaction_max_timeout_ms
+        yield GaugeMetricFamily(
+            "quorate_broker_partitions_with_late_transactions",
+            "partitions led here with a transaction that is open for longer than any may be",
+            value=state.parts.replicas.logs.late_transactions(wall_ms() - max_ms - LATE_MS),
+        )
         yield from _listener_metrics(self._listeners.each(), state.config.limits)
         bytes_max, partitions_max = state.config.groups.groups_bytes_max, state.config.limits.partitions_max
         yield from _group_metrics(registration and registration.coordinator.term, bytes_max)

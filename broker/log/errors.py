@@ -39,6 +39,15 @@ class AppendError(LogError):
         self.record_errors = record_errors
 
 
+def fenced(producer_id: int, producer_epoch: int, newer_epoch: int) -> AppendError:
+    """Return the refusal of a producer whose id has a later epoch already."""
+    problem = (
+        f"producer {producer_id} with epoch {producer_epoch}: a newer producer has taken the id, "
+        f"with epoch {newer_epoch}"
+    )
+    return AppendError(ErrorCode.INVALID_PRODUCER_EPOCH, problem)
+
+
 class OffsetOutOfRangeError(LogError):
     """A read before the log's start or behind its end."""
 

@@ -145,6 +145,14 @@ class PartitionLog:
         """Whether a producer of an epoch has one."""
         return self._producers.is_open(producer_id, producer_epoch)
 
+    def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a later epoch of a producer is known."""
+        return self._producers.is_fenced(producer_id, producer_epoch)
+
+    def oldest_open_ms(self) -> int | None:
+        """Return the time of the last append of the transaction that is open for longest; None: none is."""
+        return self._producers.oldest_open_ms()
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the end (exclusive) of what a reader of committed records may see."""
         stable = self._producers.last_stable_offset(high_watermark)

@@ -30,7 +30,7 @@ from crc32c import crc32c
 
 from broker.log.aborted import AbortedLists, AbortedTransaction
 from broker.log.batches import CONTROL, NO_PRODUCER, TRANSACTIONAL, BatchHeader
-from broker.log.errors import AppendError
+from broker.log.errors import AppendError, fenced
 from broker.log.markers import EndMarker
 from controller.wire.codes import ErrorCode
 
@@ -148,6 +148,15 @@ class Producers:
         producer = self._open.get(producer_id)
         return producer is not None and producer.epoch == producer_epoch
 
+    def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a later epoch of a producer is known."""
+        producer = self._known(producer_id)
+        return producer is not None and producer.epoch > producer_epoch
+
+    def oldest_open_ms(self) -> int | None:
+        """Return when the transaction that is open for longest was last appended to; None: none is open."""
+        return next((each.last_append_ms for each in self._open.values()), None)
+
     def check(self, header: BatchHeader, marker: EndMarker | None = None) -> KnownBatch | None:
         """Check a batch of a producer that a leader is to append.
 
@@ -161,10 +170,7 @@ class Producers:
         producer = self._known(header.producer_id)
         if producer is not None:
             if header.producer_epoch < producer.epoch:
-                raise AppendError(
-                    ErrorCode.INVALID_PRODUCER_EPOCH,
-                    f"producer {header.producer_id}: epoch {header.producer_epoch} after {producer.epoch}",
-                )
+                raise fenced(header.producer_id, header.producer_epoch, producer.epoch)
             if marker is not None:
                 _check_marker(header, marker, producer)
                 return None

@@ -70,6 +70,11 @@ class Logs:
         replica = self._registry.replicas.get(key)
         return self._registry.why_missing(key) if replica is None else replica.log.active_producers()
 
+    def late_transactions(self, before_ms: int) -> int:
+        """Count the partitions led here whose oldest open transaction was last appended to before a time."""
+        led = (each.log.oldest_open_ms() for each in self._registry.replicas.values() if each.leader)
+        return sum(open_ms is not None and open_ms < before_ms for open_ms in led)
+
     async def list_offset(
         self,
         key: PartitionKey,

@@ -262,14 +262,17 @@ class Producing:
 
     def _unverified(self, replica: Replica, header: BatchHeader) -> Unverified | None:
         """Return where a batch waits until its transaction is looked up; None: it need not be."""
-        waiters, producer_id = replica.waiters, header.producer_id
+        waiters, producer_id, epoch = replica.waiters, header.producer_id, header.producer_epoch
         found = waiters.unverified.get(producer_id)
         is_asked = found is not None and found.appends
         if not is_asked and (
-            not self._verifier.is_on or replica.log.has_open_transaction(producer_id, header.producer_epoch)
+            not self._verifier.is_on
+            or replica.log.has_open_transaction(producer_id, epoch)
+            # The log refuses it, and names both epochs.
+            or replica.log.is_fenced(producer_id, epoch)
         ):
             return None
-        return waiters.unverified_of(producer_id, header.producer_epoch, header.base_sequence)
+        return waiters.unverified_of(producer_id, epoch, header.base_sequence)
 
     async def _verify(self, replica: Replica, claim: Claim, unverified: Unverified) -> None:
         """Ask whether a transaction has a partition, and give its batches their places, or refuse them."""

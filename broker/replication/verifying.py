@@ -94,10 +94,14 @@ class Verifier:
             code, found = ErrorCode.NOT_ENOUGH_REPLICAS, code_name(code)
             problem = f"whether the transaction has the partition is not known: {found}; try again"
             return AppendError(code, problem)
-        if code is ErrorCode.PRODUCER_FENCED:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        problem = "no open transaction has the partition"
+        if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            code, problem = (
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                "a newer producer has taken the transactional id",
+            )
         who = f"producer {claim.producer_id} with epoch {claim.producer_epoch}"
-        return AppendError(code, f"{claim.transactional_id!r}, {who}: no open transaction has the partition")
+        return AppendError(code, f"{claim.transactional_id!r}, {who}: {problem}")
 
     async def _ask(self) -> None:
         """Ask for as long as something waits."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.core.fetch_sessions import FetchSession
-from broker.log.errors import AppendError
+from broker.log.errors import AppendError, fenced
 from broker.log.produced import CheckedBatch
 from broker.replication.outcomes import ProduceOutcome
 from controller.wire.codes import ErrorCode
@@ -289,8 +289,7 @@ class Waiters:
                     del self.unverified[idle]
             found = self.unverified[producer_id] = Unverified(producer_epoch, sequence)
         elif found.producer_epoch > producer_epoch:
-            problem = f"producer {producer_id}: epoch {producer_epoch} after {found.producer_epoch}"
-            raise AppendError(ErrorCode.INVALID_PRODUCER_EPOCH, problem)
+            raise fenced(producer_id, producer_epoch, found.producer_epoch)
         elif not found.appends and sequence > found.sequence:
             problem = f"producer {producer_id}: sequence number {sequence} where {found.sequence} comes next"
             raise AppendError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, problem)
@@ -304,9 +303,11 @@ class Waiters:
         if found is None or found.producer_epoch > producer_epoch:
             return
         del self.unverified[producer_id]
-        is_fenced = found.producer_epoch < producer_epoch
-        code = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.INVALID_TXN_STATE
-        found.refuse(self.key, ProduceOutcome(code))
+        code, message = ErrorCode.INVALID_TXN_STATE, None
+        if found.producer_epoch < producer_epoch:
+            refused = fenced(producer_id, found.producer_epoch, producer_epoch)
+            code, message = refused.error_code, refused.message
+        found.refuse(self.key, ProduceOutcome(code, message=message))
 
     def wake_fetches(self, *, of_followers: bool, of_consumers: bool, is_news: bool = False) -> None:
         """Let fetches read the partition again; news are worth an answer without records.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def minimal(secret: Path, **sections: dict[str, object]) -> BrokerConfig:
     for name, values in sections.items():
         base[name] = {**base.get(name, {}), **values}
     return broker_config(base, secret.parent)
+
+
+def test_an_open_transaction_alerts_before_the_longest_time_out(secret: Path) -> None:
+    rules = (REPOSITORY / "deploy" / "observability" / "brokers-alerts.yml").read_text(encoding="utf-8")
+    (limit_s,) = re.findall(r"expr: quorate_transaction_oldest_open_seconds > (\d+)$", rules, re.MULTILINE)
+    # It has to last for a minute.
+    longest_ms = minimal(secret).transactions.transaction_max_timeout_ms
+    assert (int(limit_s) + 60) * 1000 < longest_ms
 
 
 def test_the_documented_file_has_every_key_with_its_default(tmp_path: Path, secret: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from broker.core.fetched import FetchOutcome, FetchPosition
 from broker.log.batches import TRANSACTIONAL
+from broker.replication.clock import wall_ms
 from broker.replication.fetching import Reader
 from broker.replication.outcomes import ProduceOutcome
 from controller.wire.codes import ErrorCode
@@ -55,6 +56,23 @@ async def test_a_transactional_batch_needs_its_id_and_all_acks(tmp_path: Path) -
         assert (await send(cluster[1], 0, acks=1)).error_code is ErrorCode.INVALID_REQUIRED_ACKS
         assert cluster[1].log.log_end_offset == 0
         assert (await send(cluster[1], 0)).error_code is ErrorCode.NONE
+
+
+async def test_a_late_transaction_counts_at_the_leader_until_it_ends(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+
+        def late(before_ms: int) -> list[int]:
+            return [cluster[each].parts.logs.late_transactions(before_ms) for each in (1, 2)]
+
+        begun_ms = wall_ms()
+        assert late(begun_ms + 600_000) == [0, 0]
+        assert (await send(cluster[1], 0)).error_code is ErrorCode.NONE
+        assert cluster[2].log.oldest_open_ms() is not None, "the follower knows it, too"
+        assert late(begun_ms + 600_000) == [1, 0]
+        assert late(begun_ms) == [0, 0]
+        assert (await mark(cluster[1])).error_code is ErrorCode.NONE
+        assert late(begun_ms + 600_000) == [0, 0]
 
 
 async def test_a_reader_of_committed_records_wakes_at_the_end(tmp_path: Path) -> None:

@@ -198,8 +198,20 @@ async def test_a_marker_of_a_later_epoch_fences_what_waits(cluster: Brokers) -> 
     waiting = sending(leader, 0)
     await until(lambda: coordinator.requests)
     assert await mark(leader, epoch=1) is ErrorCode.NONE
-    assert (await waiting).error_code is ErrorCode.INVALID_PRODUCER_EPOCH
+    problem = "producer 7 with epoch 0: a newer producer has taken the id, with epoch 1"
+    expected = ErrorCode.INVALID_PRODUCER_EPOCH, problem
+    assert (await waiting)[::4] == expected
     coordinator.open.set()
+    # What comes later is refused by the log.
+    assert (await sending(leader, 0))[::4] == expected
+    assert len(coordinator.requests) == 1
+
+
+async def test_a_producer_that_the_coordinator_fences_reads_why(cluster: Brokers) -> None:
+    coordinator = Coordinator(cluster[1])
+    coordinator.code = lambda _: ErrorCode.PRODUCER_FENCED
+    refused = await sending(cluster[1], 0)
+    assert refused.message == "'t7', producer 7 with epoch 0: a newer producer has taken the transactional id"
 
 
 async def test_a_step_down_voids_the_answer(cluster: Brokers) -> None:
