@@ -132,7 +132,7 @@ async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:
         states, longer_ms = states or OPEN_STATES, arguments.longer_than * 1000
     listed = sorted(await list_transactions(client, states, longer_ms))
     opened = [each.transactional_id for each in listed if each.state in OPEN_STATES]
-    described = await describe_transactions(client, opened) if opened else {}
+    described = await describe_transactions(client, opened)
     now_ms, rows = time.time_ns() // 1_000_000, []
     for each in listed:
         found = described.get(each.transactional_id)
