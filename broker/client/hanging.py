@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from broker.client.errors import BrokerRequestError
 from broker.client.links import Link, parse_address
 from broker.client.partition_admin import PartitionResult
 from broker.client.partitions import FoundProducers
-from broker.client.transactions import describe_transaction, list_transactions
+from broker.client.transactions import OPEN_STATES, describe_transactions, list_transactions
 from broker.wire.codec import decode_response, encode_request
 from controller.core.brokers import BROKER_LISTENER
 from controller.wire.apis import ApiKey
@@ -23,17 +24,11 @@ from controller.wire.connection import (
     BrokerUnreachableError,
 )
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.transaction_records import TransactionState, partitions_by_topic
+from quorum.metadata.transaction_records import partitions_by_topic
 
 if TYPE_CHECKING:
     from broker.client.client import BrokerClient
 
-#: A coordinator has still to write the markers of these.
-_UNENDED: Final = (
-    TransactionState.ONGOING,
-    TransactionState.PREPARE_COMMIT,
-    TransactionState.PREPARE_ABORT,
-)
 _MARKERS_VERSION: Final = 1
 _TIMEOUT_MS: Final = 30_000
 
@@ -67,10 +62,12 @@ async def hanging(
         opened = [each for each in opened if each.producer_id == producer_id]
     producers = {each.producer_id for each in opened}
     known: set[tuple[int, PartitionKey]] = set()
-    for row in await list_transactions(client):
-        if row.producer_id in producers and row.state in _UNENDED:
-            found = await describe_transaction(client, row.transactional_id)
-            known.update((row.producer_id, key) for key in found.partitions)
+    listed = await list_transactions(client, OPEN_STATES)
+    names = [each.transactional_id for each in listed if each.producer_id in producers]
+    for found in (await describe_transactions(client, names)).values():
+        if isinstance(found, BrokerRequestError):
+            raise found
+        known.update((found.producer_id, key) for key in found.partitions)
     suspects = [each for each in opened if (each.producer_id, each.key) not in known]
     # The others have ended, or gone on, since the first look.
     still, _ = await _opened(client, {each.key for each in suspects})

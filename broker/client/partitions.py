@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from broker.log.batches import CONTROL, HEADER, TRANSACTIONAL, BatchHeader, parse_header
 from broker.wire.codec import Values
+from quorum.errors import UsageError, shown
 from quorum.metadata.paths import PartitionKey
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ def fetch_values(
     offsets: Mapping[PartitionKey, int], *, max_wait_ms: int, max_bytes: int, isolation: Isolation
 ) -> Values:
     """Return the body of a Fetch request of version 4 to 12."""
+    if isolation not in _ISOLATIONS:
+        raise UsageError(f"isolation {shown(isolation)} is not known", f"give {' or '.join(_ISOLATIONS)}")
     return {
         "replica_id": -1,
         "max_wait": max_wait_ms,

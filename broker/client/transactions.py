@@ -5,6 +5,7 @@ Source: Kafka's ListTransactions, DescribeTransactions and InitProducerId reques
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,12 +13,21 @@ from broker.client.errors import BrokerRequestError
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.transaction_records import TransactionState
 
 if TYPE_CHECKING:
     from broker.client.client import BrokerClient
 
 #: The first InitProducerId that says whom it continues.
 _EXPECTED_VERSION: Final = 3
+#: The first ListTransactions that asks how long one is open.
+_DURATION_VERSION: Final = 1
+#: A coordinator has still to write the markers of these.
+OPEN_STATES: Final = (
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -37,13 +47,21 @@ class TransactionDescription(NamedTuple):
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    #: Milliseconds since 1970; None: none has begun.
+    #: Milliseconds since 1970; None: none is open.
     started_ms: int | None
     partitions: tuple[PartitionKey, ...]
 
 
-async def list_transactions(client: BrokerClient) -> list[TransactionListing]:
-    """Return the transactional ids."""
+async def list_transactions(
+    client: BrokerClient, states: Collection[str] = (), longer_than_ms: int = -1
+) -> list[TransactionListing]:
+    """Return the transactional ids.
+
+    Args:
+        client: of the cluster.
+        states: of which; (): of all.
+        longer_than_ms: leaves out what began later; -1: nothing is left out.
+    """
 
     def read(response: Any) -> list[TransactionListing]:
         if response.error_code:
@@ -51,27 +69,41 @@ async def list_transactions(client: BrokerClient) -> list[TransactionListing]:
         rows = response.transaction_states
         return [TransactionListing(e.transactional_id, e.producer_id, e.transaction_state) for e in rows]
 
-    values = {"state_filters": (), "producer_id_filters": ()}
-    return await client.coordinate("", ApiKey.LIST_TRANSACTIONS, values, read)
+    values = {
+        "state_filters": tuple(states),
+        "producer_id_filters": (),
+        "duration_filter": longer_than_ms,
+    }
+    at_least = 0 if longer_than_ms < 0 else _DURATION_VERSION
+    return await client.coordinate("", ApiKey.LIST_TRANSACTIONS, values, read, at_least=at_least)
 
 
-async def describe_transaction(client: BrokerClient, transactional_id: str) -> TransactionDescription:
-    """Return a transactional id."""
+async def describe_transactions(
+    client: BrokerClient, transactional_ids: Collection[str]
+) -> dict[str, TransactionDescription | BrokerRequestError]:
+    """Return each transactional id as it is, or why it is not shown."""
 
-    def read(response: Any) -> TransactionDescription:
-        (row,) = response.transaction_states
-        if row.error_code:
-            raise BrokerRequestError(f"transactional id {transactional_id}", row.error_code)
-        started = row.transaction_start_time
-        return TransactionDescription(
-            *(row.transactional_id, row.transaction_state, row.producer_id, row.producer_epoch),
-            row.transaction_timeout // _MILLISECOND,
-            None if started is None else int(started.timestamp() * 1000),
-            tuple(PartitionKey(each.topic, index) for each in row.topics for index in each.partitions),
-        )
+    def read(response: Any) -> dict[str, TransactionDescription | BrokerRequestError]:
+        return {each.transactional_id: _read_description(each) for each in response.transaction_states}
 
-    values = {"transactional_ids": (transactional_id,)}
+    values = {"transactional_ids": tuple(transactional_ids)}
     return await client.coordinate("", ApiKey.DESCRIBE_TRANSACTIONS, values, read)
+
+
+def _read_description(row: Any) -> TransactionDescription | BrokerRequestError:
+    if row.error_code:
+        error = BrokerRequestError(f"transactional id {row.transactional_id}", row.error_code)
+        if error.retriable:
+            # No coordinator answered: this concerns every id.
+            raise error
+        return error
+    started = row.transaction_start_time if row.transaction_state in OPEN_STATES else None
+    return TransactionDescription(
+        *(row.transactional_id, row.transaction_state, row.producer_id, row.producer_epoch),
+        row.transaction_timeout // _MILLISECOND,
+        None if started is None else int(started.timestamp() * 1000),
+        tuple(PartitionKey(each.topic, index) for each in row.topics for index in each.partitions),
+    )
 
 
 async def abort_transaction(client: BrokerClient, found: TransactionDescription) -> None:

@@ -139,7 +139,8 @@ def read_authenticate_response(body: Buffer) -> bytes:
     response = decode(SaslAuthenticateResponse, body)
     code = int(response.error_code)
     if code != ErrorCode.NONE:
-        raise ScramError(f"the broker refuses with {code_name(code)}: {shown(response.error_message)}")
+        story = f"the broker refuses with {code_name(code)}: {shown(response.error_message)}"
+        raise ScramError(story, "prove the peer secret that the cluster's brokers have")
     return response.auth_bytes
 
 

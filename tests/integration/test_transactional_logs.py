@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -22,6 +24,7 @@ from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnection
 from quorum.cli.main import main
+from quorum.errors import UsageError
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.broker_records import quiet, reading
@@ -198,7 +201,7 @@ def hanging(cluster: BrokerCluster, output: pytest.CaptureFixture[str]) -> dict[
 
 
 def test_a_transaction_that_only_a_log_knows_is_aborted(
-    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]
+    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     cluster.wait_in_sync(TOPIC)
     leader = cluster.state(TOPIC, 0)["leader"]
@@ -211,14 +214,18 @@ def test_a_transaction_that_only_a_log_knows_is_aborted(
     offset = produce(cluster, leader, producer_id, 0, b"h0")
     assert hanging(cluster, capsys) == {producer_id: (f"{TOPIC}-0", 0, offset)}
     secret = "--peer-secret", str(cluster.secret_path)
-    who = "--producer-id", str(producer_id)
-    assert "no transactional id has producer" in command(cluster, capsys, "abort", *who, code=2)
-    wrong = "--producer-epoch", "7"
-    assert "with epoch 7 has no hanging" in command(cluster, capsys, "abort", *who, *wrong, *secret, code=2)
-    assert "has no ID" in command(cluster, capsys, "abort", "known", *secret, code=2)
+    who = "--producer-id", str(producer_id), "--producer-epoch", "0"
+    wrong = *who[:3], "7"
+    assert "with epoch 7 has no hanging" in command(cluster, capsys, "abort", *wrong, *secret, code=2)
     (row,) = json.loads(command(cluster, capsys, "describe", "known", "--json"))
-    open_one = "--producer-id", str(row["producer"])
+    open_one = "--producer-id", str(row["producer"]), "--producer-epoch", str(row["epoch"])
     assert "has no hanging" in command(cluster, capsys, "abort", *open_one, *secret, code=2)
+    guess = tmp_path / "guess"
+    guess.write_text("0" * 64)
+    guess.chmod(0o600)
+    refused = command(cluster, capsys, "abort", *who, "--peer-secret", str(guess), code=1)
+    assert "does not know the peer secret" in refused
+    assert "remedy: prove the peer secret" in refused
     assert command(cluster, capsys, "abort", *who, *secret) == "aborted in 1 of 1 partitions\n"
     assert hanging(cluster, capsys) == {}
     known.commit_transaction(DEADLINE_S)
@@ -227,3 +234,31 @@ def test_a_transaction_that_only_a_log_knows_is_aborted(
         lambda: end_offset(cluster, leader, 1) == end_offset(cluster, leader, 0), DEADLINE_S, "all is stable"
     )
     assert consume(cluster, "read_committed", 4)[-1] == b"k0"
+
+
+def test_a_hanging_abort_spares_its_producers_open_transaction(
+    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = AdminClient(quiet(cluster.bootstrap))
+    admin.create_topics([NewTopic("spared", 1, 3)])["spared"].result()
+    healthy = Producer({**quiet(cluster.bootstrap), "transactional.id": "healthy"})
+    healthy.init_transactions(DEADLINE_S)
+    healthy.begin_transaction()
+    healthy.produce("spared", b"yes", partition=0)
+    assert healthy.flush(DEADLINE_S) == 0
+    (row,) = json.loads(command(cluster, capsys, "describe", "healthy", "--json"))
+    offset = produce(cluster, cluster.state(TOPIC, 0)["leader"], row["producer"], 0, b"no")
+    # The id and the epoch are those of the open transaction.
+    assert hanging(cluster, capsys) == {row["producer"]: (f"{TOPIC}-0", row["epoch"], offset)}
+    who = "--producer-id", str(row["producer"]), "--producer-epoch", str(row["epoch"])
+    assert "not clear" in command(cluster, capsys, "abort", *who, code=2)
+    secret = "--peer-secret", str(cluster.secret_path)
+    (ended,) = json.loads(command(cluster, capsys, "abort", *who, *secret, "--json"))
+    assert (ended["topic"], ended["partition"], ended["error"]) == (TOPIC, 0, None)
+    assert json.loads(command(cluster, capsys, "describe", "healthy", "--json")) == [row]
+    healthy.commit_transaction(DEADLINE_S)
+
+
+def test_an_unknown_isolation_is_refused_by_name(cluster: BrokerCluster) -> None:
+    with pytest.raises(UsageError, match=r"'committed'.*read_uncommitted or read_committed"):
+        fetched(cluster, cast("Isolation", "committed"))

@@ -245,19 +245,35 @@ def test_an_open_transaction_is_listed_and_aborted(
     producer = producer_of(cluster, "hangs")
     producer.init_transactions(WAIT_S)
     send(producer, "hangs", b"no")
-    rows = {each["transactional_id"]: each for each in json.loads(command(cluster, capsys, "list", "--json"))}
-    assert rows["hangs"]["state"] == "Ongoing"
+
+    def listed(*words: str) -> dict[str, Any] | None:
+        rows = json.loads(command(cluster, capsys, "list", "--json", *words))
+        found: dict[str, dict[str, Any]] = {each["transactional_id"]: each for each in rows}
+        return found.get("hangs")
+
     (row,) = json.loads(command(cluster, capsys, "describe", "hangs", "--json"))
-    assert (row["partitions"], row["timeout_ms"], row["epoch"]) == ("hangs-0", 60_000, 0)
+    assert (row["partitions"], row["timeout_ms"], row["epoch"]) == (["hangs-0"], 60_000, 0)
     assert row["started"]
-    who = "--producer-id", str(row["producer"]), "--producer-epoch"
-    assert "has epoch 0, not 7" in command(cluster, capsys, "abort", *who, "7", code=2)
-    assert command(cluster, capsys, "abort", *who, "0") == "hangs: aborted\n"
+    brief = listed()
+    assert brief is not None
+    assert (brief["state"], brief["started"]) == ("Ongoing", row["started"])
+    # Seconds pass; the limits are far from each other.
+    assert 0 <= brief["open_s"] < 600
+    assert listed("--state", "CompleteCommit") is None
+    assert listed("--state", "CompleteCommit", "--state", "Ongoing") is not None
+    assert listed("--longer-than", "3600") is None
+    eventually(lambda: listed("--longer-than", "0") is not None, WAIT_S, "it is open for a while")
+    aborted_row = {"transactional_id": "hangs", "aborted": True}
+    assert json.loads(command(cluster, capsys, "abort", "hangs", "--json")) == aborted_row
     with pytest.raises(KafkaException):
         producer.commit_transaction(WAIT_S)
     aborted = "the transaction is aborted"
     eventually(lambda: state_of(cluster, "hangs") == "CompleteAbort", WAIT_S, aborted)
     assert "no open transaction" in command(cluster, capsys, "abort", "hangs", code=2)
+    (row,) = json.loads(command(cluster, capsys, "describe", "hangs", "--json"))
+    assert row["started"] == ""
+    # It is over, however long ago it began.
+    assert listed("--longer-than", "0") is None
 
 
 def test_an_idle_id_is_described(cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,10 +286,52 @@ def test_an_idle_id_is_described(cluster: BrokerCluster, capsys: pytest.CaptureF
         "state": "Empty",
         "timeout_ms": 60_000,
         "started": "",
-        "partitions": "",
+        "partitions": [],
     }
     assert "its state is Empty" in command(cluster, capsys, "abort", "idle", code=2)
-    assert "TRANSACTIONAL_ID_NOT_FOUND" in command(cluster, capsys, "describe", "nobody", code=1)
+    unknown = command(cluster, capsys, "describe", "nobody", code=1)
+    assert "transactional id nobody: TRANSACTIONAL_ID_NOT_FOUND" in unknown
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in command(cluster, capsys, "abort", "nobody", code=1)
+
+
+def test_known_ids_are_described_beside_unknown_ones(
+    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken(cluster, "first")
+    taken(cluster, "last")
+    words = "describe", "--json", "--bootstrap", cluster.bootstrap, "first", "nobody", "last", "none"
+    assert main(["transactions", *words]) == 1
+    captured = capsys.readouterr()
+    assert [each["transactional_id"] for each in json.loads(captured.out)] == ["first", "last"]
+    assert "id nobody: TRANSACTIONAL_ID_NOT_FOUND; transactional id none: TRANSACTION" in captured.err
+    assert "remedy: see `quorate transactions list`" in captured.err
+
+
+_ALL_OF = ("only ID", "--producer-id, --producer-epoch and --peer-secret")
+#: {words: what the error and its remedy say}
+REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("abort",): _ALL_OF,
+    ("abort", "--producer-id", "6"): _ALL_OF,
+    ("abort", "--producer-id", "6", "--producer-epoch", "0"): _ALL_OF,
+    ("abort", "--producer-id", "6", "--peer-secret", "f"): _ALL_OF,
+    ("abort", "a", "--producer-epoch", "0"): _ALL_OF,
+    ("abort", "a", "--peer-secret", "f"): _ALL_OF,
+    ("abort", "--producer-id", "-3"): ("--producer-id: '-3'", "from 0 to 9223372036854775807"),
+    ("abort", "--producer-epoch", "70000"): ("--producer-epoch: '70000'", "from 0 to 32767"),
+    ("abort", ""): ("''", "quorate transactions list"),
+    ("describe", "a", ""): ("''", "quorate transactions list"),
+    ("list", "--state", "ongoing"): ("--state: 'ongoing'", "give one of Empty, Ongoing"),
+    ("list", "--longer-than", "soon"): ("--longer-than: 'soon'", "whole number from 0"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_unclear_words_are_refused_with_a_remedy(
+    words: tuple[str, ...], cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = command(cluster, capsys, *words, code=2)
+    assert "remedy: " in told
+    assert all(each in told for each in REFUSED[words]), told
 
 
 def test_a_member_with_epochs_commits_with_its_own(cluster: BrokerCluster) -> None:

@@ -125,6 +125,7 @@ async def test_a_wrong_secret_is_refused_with_kafkas_code_and_closed() -> None:
     assert f"authentication with broker 127.0.0.1:{server.port} failed" in text
     assert "SASL_AUTHENTICATION_FAILED" in text
     assert "the client does not know the peer secret" in text
+    assert caught.value.remedy == "prove the peer secret that the cluster's brokers have"
     assert "a guess" not in text
     assert SECRET not in text
     assert caught.value.definite
