@@ -25,6 +25,7 @@ from controller.wire.connection import (
 )
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.transaction_records import partitions_by_topic
+from quorum.platform.tls import MakeContext
 
 if TYPE_CHECKING:
     from broker.client.client import BrokerClient
@@ -105,7 +106,7 @@ async def _opened(
 
 
 async def abort_in_logs(
-    client: BrokerClient, found: Iterable[OpenInLog], secrets: Sequence[str]
+    client: BrokerClient, found: Iterable[OpenInLog], secrets: Sequence[str], tls: MakeContext | None = None
 ) -> dict[PartitionKey, PartitionResult]:
     """Write a marker of abort for each of these; returns what became of it.
 
@@ -113,23 +114,27 @@ async def abort_in_logs(
         client: of the cluster.
         found: from hanging().
         secrets: the brokers'; the first one is proved.
+        tls: makes the context of a connection with a broker listener that speaks TLS.
     """
     results: dict[PartitionKey, PartitionResult] = {}
     for each in found:
         try:
-            results[each.key] = await _abort(client, each, secrets)
+            results[each.key] = await _abort(client, each, secrets, tls)
         except (BrokerUnreachableError, BrokerConnectionLostError) as error:
             results[each.key] = PartitionResult(ErrorCode.NETWORK_EXCEPTION, error.message)
     return results
 
 
-async def _abort(client: BrokerClient, found: OpenInLog, secrets: Sequence[str]) -> PartitionResult:
+async def _abort(
+    client: BrokerClient, found: OpenInLog, secrets: Sequence[str], tls: MakeContext | None
+) -> PartitionResult:
     cluster = await client.metadata((found.key.topic,))
     leader = cluster.leader_of(found.key)
     if leader is None:
         return PartitionResult(cluster.error_of(found.key), None)
-    listeners = (await client.describe_broker_configs(leader))["advertised.listeners"] or ""
-    addresses = dict(each.split("://", 1) for each in listeners.split(","))
+    configs = await client.describe_broker_configs(leader)
+    addresses = dict(each.split("://", 1) for each in (configs["advertised.listeners"] or "").split(","))
+    is_tls = f"{BROKER_LISTENER}:SASL_SSL" in (configs["listener.security.protocol.map"] or "").split(",")
     host, port = parse_address(addresses[BROKER_LISTENER])
     marker = {
         "producer_id": found.producer_id,
@@ -144,6 +149,7 @@ async def _abort(client: BrokerClient, found: OpenInLog, secrets: Sequence[str])
         cluster_id=cluster.cluster_id or "",
         client_id="quorate transactions",
         timeout_ms=_TIMEOUT_MS,
+        tls=tls if is_tls else None,
     )
     try:
         body = encode_request(ApiKey.WRITE_TXN_MARKERS, _MARKERS_VERSION, {"markers": (marker,)})

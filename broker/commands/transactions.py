@@ -237,6 +237,7 @@ async def _abort_open(client: BrokerClient, arguments: argparse.Namespace) -> in
 async def _abort_hanging(client: BrokerClient, arguments: argparse.Namespace) -> int:
     from broker.client.hanging import abort_in_logs, hanging
     from quorum.config.node import read_peer_secrets
+    from quorum.platform.tls import DIALLING
 
     secrets = read_peer_secrets(arguments.peer_secret)
     producer_id, epoch = arguments.producer_id, arguments.producer_epoch
@@ -249,4 +250,6 @@ async def _abort_hanging(client: BrokerClient, arguments: argparse.Namespace) ->
         raise UsageError(
             problem, "look at `quorate transactions hanging`; `abort ID` aborts what `list` names"
         )
-    return report_partitions(arguments, await abort_in_logs(client, found, secrets), "aborted in")
+    return report_partitions(
+        arguments, await abort_in_logs(client, found, secrets, DIALLING.get()), "aborted in"
+    )
