@@ -54,8 +54,9 @@ class Authentication:
 
     @property
     def principal(self) -> str:
-        """Who the client has proved to be."""
-        return f"User:{self._gate.user}"
+        """Who the client has proved to be; who another proof names, before it is complete, does not count."""
+        assert self._proved is not None, "asked of clients that have proved something"
+        return f"User:{self._proved[0]}"
 
     def takes_long(self, request: Request) -> bool:
         """Tell whether an answer salts a password: that takes milliseconds."""
