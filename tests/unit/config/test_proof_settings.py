@@ -140,7 +140,7 @@ def test_the_command_prints_a_line_that_nodes_read(
     [
         ("a:b", "secret\n", "'a:b' is no name of a user"),
         ("", "secret\n", "'' is no name of a user"),
-        ("alice", "", "the password on standard input is empty"),
+        ("alice", "", "the password is empty"),
         ("alice", "gehe\u00efm\n", "not of ASCII"),
     ],
 )
