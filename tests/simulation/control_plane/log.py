@@ -150,6 +150,10 @@ class SimLog:
         """Whether a producer of an epoch has one."""
         return self.producers.is_open(producer_id, producer_epoch)
 
+    def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a later epoch of a producer is known."""
+        return self.producers.is_fenced(producer_id, producer_epoch)
+
     def must_wait(self, size_bytes: int, records_count: int) -> bool:  # noqa: ARG002 - as the real one
         """The disk lets nobody wait."""
         return False
