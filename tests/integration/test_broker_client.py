@@ -19,10 +19,13 @@ from broker.wire.codec import decode_response, encode_request
 from controller.core.requests import NewPartitions, NewTopic
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
+from controller.wire.connection import BrokerConnection
 from quorum.metadata.paths import PartitionKey
+from tests.support.broker_services import CLUSTER_ID
 from tests.support.broker_wire import whole
 from tests.support.memory_broker import (
     PATIENCE_S,
+    SECRET,
     MemoryBroker,
     MemoryController,
     MemoryParts,
@@ -206,6 +209,14 @@ async def test_a_missing_topic_is_asked_of_the_controller_elsewhere(
     parts = MemoryParts.build(config(tmp_path, auto_create_topics=True))
     parts.controller.active = False
     parts.view.apply(update_metadata({}, client=broker.client_address))
+
+    async def connect(_: int) -> BrokerConnection:
+        host, port = broker.broker_address
+        return await BrokerConnection.open(
+            host, port, secrets=[SECRET], cluster_id=CLUSTER_ID, client_id="test", timeout_ms=5000
+        )
+
+    cast("Any", parts.services.replicas).fetchers = SimpleNamespace(connect=connect)
     asked = {
         "topics": [{"name": "made", "topic_id": None}],
         "allow_auto_topic_creation": True,
