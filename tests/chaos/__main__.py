@@ -50,6 +50,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--system", choices=("quorate", *PEERS), default="quorate")
     parser.add_argument("--plant", choices=PLANTS, default="", help="a mistake in the brokers, to be found")
+    parser.add_argument("--secured", action="store_true", help="with TLS, SASL and access lists everywhere")
     parser.add_argument("--check", type=Path, default=None, help="judge the run in this folder again")
     arguments = parser.parse_args(words)
     for client in ("kazoo", "kafka"):  # they lose their server now and then
@@ -67,7 +68,7 @@ def main(words: list[str]) -> int:
     plan = Plan(
         *(arguments.seconds, seed, arguments.workload, arguments.nemesis, arguments.nodes, arguments.brokers)
     )
-    plan = replace(plan, planted=arguments.plant)
+    plan = replace(plan, planted=arguments.plant, is_secured=arguments.secured)
     if arguments.system in PEERS:
         workload, known = PEERS[arguments.system]
         nemeses = [name for name in arguments.nemesis if name in known]

@@ -26,8 +26,9 @@ from tests.chaos import clocks
 from tests.chaos.clients import Client
 from tests.chaos.planted import VARIABLE
 from tests.chaos.proxies import Proxies
+from tests.chaos.secured import Secured
 from tests.support.broker_cluster import BrokerCluster, BrokerProcess
-from tests.support.nodes import Node, NodeError, QuorateNodes, clean_environment
+from tests.support.nodes import Node, NodeError, QuorateNodes, clean_environment, hold_port
 
 LOOKS_MAX: Final = 2
 
@@ -35,9 +36,14 @@ LOOKS_MAX: Final = 2
 class ProxiedNodes(QuorateNodes):
     """Nodes that reach each other through proxies."""
 
-    def __init__(self, proxies: Proxies, nodes: int, folder: Path, *, faked_clocks: bool) -> None:
+    def __init__(
+        self, proxies: Proxies, nodes: int, folder: Path, *, faked_clocks: bool, secured: Secured | None
+    ) -> None:
         """Choose ports, make the links and write the configuration."""
         self._proxies = proxies
+        self._secured = secured
+        #: {node: its TLS port}
+        self._secure_ports: dict[int, int] = {}
         super().__init__(
             nodes=nodes,
             cluster="chaos",
@@ -47,14 +53,14 @@ class ProxiedNodes(QuorateNodes):
             arguments=("-m", "tests.chaos.process", "serve"),
         )
         for node in self.nodes.values():
-            proxies.link(f"client-{node.node_id}", f"127.0.0.1:{node.client_port}")
+            proxies.link(f"client-{node.node_id}", self.upstream(node))
             clocks.put_off(node.folder, 0)
 
     def add(self, node_id: int) -> str:
         """Choose ports for one more node and make its links; returns where all others dial it."""
         node = self.new_node(node_id)
         clocks.put_off(node.folder, 0)
-        self._proxies.link(f"client-{node_id}", f"127.0.0.1:{node.client_port}")
+        self._proxies.link(f"client-{node_id}", self.upstream(node))
         return self._proxies.link(f"peer-any-{node_id}", f"127.0.0.1:{node.peer_port}")
 
     def forget(self, node_id: int) -> None:
@@ -64,6 +70,7 @@ class ProxiedNodes(QuorateNodes):
         for holder in node.holders:
             holder.close()
         shutil.rmtree(node.folder)
+        self._secure_ports.pop(node_id, None)
         self._proxies.remove(rf"client-{node_id}", rf"peer-any-{node_id}", rf"peer-{node_id}-\d+")
 
     def config(self, node: Node) -> dict[str, dict[str, object]]:
@@ -75,7 +82,22 @@ class ProxiedNodes(QuorateNodes):
             else self._proxies.link(f"peer-{node.node_id}-{other.node_id}", f"127.0.0.1:{other.peer_port}")
             for other in self.nodes.values()
         }
+        if self._secured is not None:
+            secured = self._secured.node(node.node_id, self._secure_port(node))
+            for section, values in secured.items():
+                sections.setdefault(section, {}).update(values)
         return sections
+
+    def _secure_port(self, node: Node) -> int:
+        if node.node_id not in self._secure_ports:
+            holder, self._secure_ports[node.node_id] = hold_port()
+            node.holders.append(holder)
+        return self._secure_ports[node.node_id]
+
+    def upstream(self, node: Node) -> str:
+        """host:port where clients come in."""
+        port = node.client_port if self._secured is None else self._secure_port(node)
+        return f"127.0.0.1:{port}"
 
 
 class ProxiedBrokers(BrokerCluster):
@@ -103,8 +125,17 @@ class ProxiedBrokers(BrokerCluster):
 class ChaosCluster:
     """Nodes, and brokers if there are any, with a proxy on every link between them and to them."""
 
+    #: what keeps strangers out; None: nothing
+    secured: Secured | None = None
+
     def __init__(
-        self, *, nodes: int = 3, brokers: int = 0, faked_clocks: bool = False, planted: str = ""
+        self,
+        *,
+        nodes: int = 3,
+        brokers: int = 0,
+        faked_clocks: bool = False,
+        planted: str = "",
+        is_secured: bool = False,
     ) -> None:
         """Choose ports and write the configuration; entering it starts the processes."""
         self._temporary = tempfile.TemporaryDirectory(prefix="quorate-chaos-")
@@ -112,7 +143,11 @@ class ChaosCluster:
         self.proxies = Proxies(self.folder)
         #: Those that are processes of their own.
         self.clients: list[Client] = []
-        self.nodes = ProxiedNodes(self.proxies, nodes, self.folder, faked_clocks=faked_clocks)
+        if is_secured:
+            self.secured = Secured(self.folder / "pki")
+        self.nodes = ProxiedNodes(
+            self.proxies, nodes, self.folder, faked_clocks=faked_clocks, secured=self.secured
+        )
         self.brokers: BrokerCluster = ProxiedBrokers(
             brokers, self.nodes, self.folder, faked_clocks=faked_clocks, planted=planted
         )
@@ -121,13 +156,20 @@ class ChaosCluster:
     def _link_brokers(self) -> None:
         for broker in self.brokers.brokers.values():
             client = self.proxies.link(f"client-b{broker.broker_id}", f"127.0.0.1:{broker.client_port}")
-            broker.settings["advertised"] = {"client": client}
-            broker.settings["quorum"] = {
+            quorum: dict[str, object] = {
                 "hosts": [
-                    self.proxies.link(f"quorum-b{broker.broker_id}-{node_id}", self.nodes.host(node_id))
-                    for node_id in self.nodes.node_ids
+                    self.proxies.link(f"quorum-b{broker.broker_id}-{node.node_id}", self.nodes.upstream(node))
+                    for node in self.nodes.nodes.values()
                 ]
             }
+            if self.secured is None:
+                broker.settings["advertised"] = {"client": client}
+            else:
+                count = len(self.brokers.brokers)
+                broker.settings |= self.secured.broker(broker.broker_id, count, broker.client_port)
+                broker.settings["advertised"] = {"client": "", "listeners": [f"SASL_SSL://{client}"]}
+                quorum["ssl"] = True
+            broker.settings["quorum"] = quorum
         for asking, asked in itertools.permutations(self.brokers.brokers.values(), 2):
             name = f"broker-{asking.broker_id}-{asked.broker_id}"
             dial = asking.settings.setdefault("dial", {})
@@ -145,17 +187,22 @@ class ChaosCluster:
 
     def host(self, node_id: int) -> str:
         """Where clients reach one node, through its link; "" while it has none: it comes or goes."""
-        return self.proxies.address(f"client-{node_id}")
+        return self._way(self.proxies.address(f"client-{node_id}"))
 
     @property
     def hosts(self) -> str:
         """Where clients reach all nodes."""
-        return ",".join(filter(None, map(self.host, self.node_ids)))
+        found = (self.proxies.address(f"client-{node_id}") for node_id in self.node_ids)
+        return self._way(",".join(filter(None, found)))
 
     @property
     def bootstrap(self) -> str:
         """Where clients reach all brokers."""
-        return ",".join(self.proxies.address(f"client-b{broker_id}") for broker_id in self.broker_ids)
+        found = (self.proxies.address(f"client-b{broker_id}") for broker_id in self.broker_ids)
+        return self._way(",".join(found))
+
+    def _way(self, hosts: str) -> str:
+        return hosts if self.secured is None or not hosts else self.secured.prefix(hosts)
 
     # -- roles, as the processes tell them -------------------------------------------------------------------
 
@@ -254,6 +301,8 @@ class ChaosCluster:
         try:
             with self.brokers.shown():
                 self.brokers.start()
+                if self.secured is not None and self.broker_ids:
+                    self.secured.admit(self.bootstrap, self.nodes.hosts, self.brokers.secret_path)
         except BaseException:
             self.close()
             raise

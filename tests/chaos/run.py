@@ -60,6 +60,8 @@ class Plan:
     system: str = "quorate"
     #: a mistake in the brokers, which the checkers must find; see planted.py
     planted: str = ""
+    #: everything that keeps strangers out is on; see secured.py
+    is_secured: bool = False
 
 
 def stages(plan: Plan) -> list[Plan]:
@@ -121,6 +123,7 @@ def made(plan: Plan, with_brokers: bool) -> ChaosCluster:
         brokers=plan.brokers if with_brokers else 0,
         faked_clocks=faked_clocks,
         planted=plan.planted,
+        is_secured=plan.is_secured,
     )
 
 
@@ -132,6 +135,8 @@ def run(plan: Plan) -> Report:
     nemeses = [find_nemesis(name) for name in plan.nemeses]
     if not any(each.has_clients for each in kinds):
         nemeses = [each for each in nemeses if not each.needs_clients]
+    if not plan.is_secured:
+        nemeses = [each for each in nemeses if not each.needs_security]
     with_brokers = any(each.needs_brokers for each in kinds) or any(each.needs_brokers for each in nemeses)
     recorder = Recorder(folder / "history")
     with made(plan, with_brokers) as cluster:
@@ -195,6 +200,7 @@ def _write_run(
         "seed": plan.seed,
         "system": plan.system,
         "planted": plan.planted,
+        "secured": plan.is_secured,
         "seconds": plan.seconds,
         "workloads": list(plan.workloads),
         "nemeses": list(plan.nemeses),

@@ -1,7 +1,8 @@
-"""A short run of chaos over the quorum and one over brokers, with verdicts that must be right."""
+"""Short runs of chaos, over the quorum and over brokers with TLS, SASL and access lists."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,17 +24,18 @@ SEED = 20_261
             id="quorum",
         ),
         pytest.param(
-            35,
+            40,
             ["registers", "records", "states"],
-            ["broker-from-quorum", "kill-controller", "isolate-broker"],
-            id="brokers",
+            ["broker-from-quorum", "kill-controller", "isolate-broker", "renew-certificate"],
+            id="secured-brokers",
         ),
     ],
 )
 def test_nothing_is_wrong_under_chaos(
     tmp_path: Path, seconds: float, workloads: list[str], nemeses: list[str]
 ) -> None:
-    report = run(Plan(seconds, SEED, workloads, nemeses, results=tmp_path))
+    plan = Plan(seconds, SEED, workloads, nemeses, results=tmp_path)
+    report = run(replace(plan, is_secured="renew-certificate" in nemeses))
     assert not report.failed, summary(report)
     assert report.operations["ok"] > 1000
     assert (report.folder / "timeline.html").stat().st_size > 10_000

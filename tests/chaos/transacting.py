@@ -28,7 +28,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, 
 from pipeline.checks.history import FAIL, OK, UNKNOWN
 from tests.chaos.clients import HUNG
 from tests.chaos.recorder import Call, Process, Recorder
-from tests.support.broker_records import quiet
+from tests.chaos.secured import quiet
 
 KEY: Final = "transactions"
 #: What workers with a partition each read, and what members of a group share.

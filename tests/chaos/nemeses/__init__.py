@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.nemeses.base import Nemesis
+from tests.chaos.nemeses.certificates import CERTIFICATES
 from tests.chaos.nemeses.clients import CLIENTS
 from tests.chaos.nemeses.clock import CLOCK
 from tests.chaos.nemeses.disks import DISKS
@@ -15,7 +16,8 @@ from tests.chaos.nemeses.process import PROCESS
 from tests.chaos.nemeses.together import together
 
 NEMESES: Final[dict[str, type[Nemesis]]] = {
-    each.name: each for each in (*NETWORK, *PROCESS, *DISKS, *CLOCK, *CLIENTS, *MEMBERS, *MOVES)
+    each.name: each
+    for each in (*NETWORK, *PROCESS, *DISKS, *CLOCK, *CLIENTS, *MEMBERS, *MOVES, *CERTIFICATES)
 }
 
 

@@ -22,6 +22,8 @@ class Nemesis(abc.ABC):
     needs_brokers: ClassVar[bool] = False
     #: strikes clients that are processes of their own
     needs_clients: ClassVar[bool] = False
+    #: strikes what a cluster with TLS has
+    needs_security: ClassVar[bool] = False
     #: the nodes run with libfaketime
     fakes_clocks: ClassVar[bool] = False
     #: how long it holds, seconds: drawn from this range

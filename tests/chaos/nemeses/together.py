@@ -44,6 +44,7 @@ def together(*parts: type[Nemesis]) -> type[Nemesis]:
         description = "; ".join(part.description for part in parts)
         needs_brokers = any(part.needs_brokers for part in parts)
         needs_clients = any(part.needs_clients for part in parts)
+        needs_security = any(part.needs_security for part in parts)
         fakes_clocks = any(part.fakes_clocks for part in parts)
         holds_s = (max(part.holds_s[0] for part in parts), max(part.holds_s[1] for part in parts))
         kinds = parts

@@ -33,7 +33,7 @@ from quorum.client.client import DEFAULT_SESSION_TIMEOUT_MS
 from quorum.errors import QuorateError
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.recorder import Call, Process, Recorder
-from tests.support.broker_records import quiet
+from tests.chaos.secured import quiet, way
 from tests.support.nodes import eventually
 
 OPERATION_TIMEOUT_S: Final = 6.0
@@ -201,7 +201,8 @@ async def connected(
     hosts: str, rng: random.Random, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
 ) -> AsyncIterator[Client | None]:
     """A session, or None if no server gave one in time."""
-    client = Client(hosts, session_timeout_ms=session_timeout_ms, rng=random.Random(rng.random()))
+    hosts, tls = way(hosts)
+    client = Client(hosts, tls=tls, session_timeout_ms=session_timeout_ms, rng=random.Random(rng.random()))
     try:
         await client.start(CONNECT_PATIENCE_MS)
     except (NoServerError, SessionExpiredError):

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tests.chaos.recorder import Call, Process
 from tests.chaos.replicas import held
+from tests.chaos.secured import quiet, reading
 from tests.chaos.workloads.base import COMPACTED, Topics, TopicWorkload, in_threads
-from tests.support.broker_records import quiet, reading
 
 PREFIX: Final = "compacted-"
 #: {topic: how long its tombstones stay, milliseconds; None: for longer than any run}

@@ -23,8 +23,8 @@ from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.errors import KafkaError as PythonKafkaError
 
 from tests.chaos.recorder import Call, Process
+from tests.chaos.secured import kafka_python, quiet
 from tests.chaos.workloads.base import Topics, TopicWorkload, in_threads
-from tests.support.broker_records import quiet
 from tests.support.nodes import eventually
 
 TOPIC: Final = "chaos-group"
@@ -263,7 +263,7 @@ class _PythonLife(_Life):
                 life._got(each.partition for each in assigned)
 
         consumer = KafkaConsumer(
-            bootstrap_servers=self._bootstrap.split(","),
+            **kafka_python(self._bootstrap),
             group_id=self._group,
             client_id=self._process.name,
             auto_offset_reset="earliest",

@@ -17,6 +17,7 @@ from kazoo.exceptions import BadVersionError, KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from tests.chaos.recorder import Call, Process
+from tests.chaos.secured import kazoo
 from tests.chaos.workloads.base import BAD_VERSION, CONNECT_PATIENCE_MS, OPERATION_TIMEOUT_S
 
 PACE_S: Final = 0.05
@@ -46,7 +47,7 @@ class KazooRegisters:
     def run(self, stopping: threading.Event) -> None:
         """Read, write, or read and then write at the version that was read, until stopping is set."""
         while not stopping.is_set():
-            client = KazooClient(self._hosts, timeout=SESSION_S)
+            client = KazooClient(**kazoo(self._hosts), timeout=SESSION_S)
             try:
                 client.start(CONNECT_PATIENCE_MS / 1000)
                 while not stopping.is_set():

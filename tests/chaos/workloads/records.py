@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.chaos.recorder import Call, Process
+from tests.chaos.secured import quiet, reading
 from tests.chaos.workloads.base import Topics, TopicWorkload, in_threads
-from tests.support.broker_records import quiet, reading
 
 TOPIC: Final = "chaos"
 PARTITIONS: Final = 6

@@ -19,6 +19,7 @@ from pipeline.checks.ephemerals import ALL
 from quorum.client import Client, ClientClosedError, CreateMode, SessionExpiredError, Transaction
 from quorum.client.errors import NoServerError
 from tests.chaos.recorder import Process
+from tests.chaos.secured import way
 from tests.chaos.workloads.base import (
     CONNECT_PATIENCE_MS,
     Answer,
@@ -108,8 +109,10 @@ class Sessions(QuorumWorkload):
         token = left.session_token
         wrong = token._replace(password=bytes(len(token.password)))
         for operation, with_token in [("intrude", wrong)] * (rng.random() < 0.2) + [("resume", token)]:
+            hosts, tls = way(self.cluster.hosts)
             client = Client(
-                self.cluster.hosts,
+                hosts,
+                tls=tls,
                 session_timeout_ms=TIMEOUT_MS,
                 rng=random.Random(rng.random()),
                 resume=with_token,

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tests.chaos.clients import Client
 from tests.chaos.replicas import held
+from tests.chaos.secured import quiet, reading
 from tests.chaos.transacting import (
     ASSIGNED,
     CALL_S,
@@ -31,7 +32,6 @@ from tests.chaos.transacting import (
     WIDTH,
 )
 from tests.chaos.workloads.base import COMPACTED, Topics, TopicWorkload, in_threads
-from tests.support.broker_records import quiet, reading
 from tests.support.nodes import eventually
 
 MEMBERS: Final = 2
