@@ -12,7 +12,8 @@ that ask for nothing; `ids` what idle transactional ids cost; `history` what tra
 log; `cleaning` what compaction takes; `turns` how long large pieces of work hold a node's loop;
 `verification` what it costs that leaders ask the coordinator; `scale` how the controller's costs grow with
 the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka
-connector. Tables go to the standard output and to bench-results/. Nothing here asserts a time.
+connector; `tls` what TLS costs producers, consumers and memory, beside Kafka. Tables go to the standard
+output and to bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from tests.bench import (
     scale,
     snapshots,
     speed,
+    tls,
     transactions,
     turns,
     verification,
@@ -229,6 +231,12 @@ def run_transactions(options: argparse.Namespace, folder: Path) -> Report:
     return transactions.run(folder, [] if options.alone else ["kafka"], sizes), ""
 
 
+def run_tls(options: argparse.Namespace, folder: Path) -> Report:
+    """What TLS costs producers, consumers and memory, beside Kafka."""
+    sizes = tls.Sizes(options.records, rounds=options.rounds)
+    return tls.run(folder, [] if options.alone else ["kafka-tls"], sizes), ""
+
+
 def run_scale(options: argparse.Namespace, _folder: Path) -> Report:
     """How the controller's costs grow with the partitions, without sockets."""
     partitions = (*scale.FULL.partitions, scale.MILLION) if options.million else scale.FULL.partitions
@@ -321,6 +329,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("ids", run_ids, 0).add_argument("--ids", type=at_least_one, default=ids.FULL.ids, help=words)
     add("turns", run_turns, 0)
     add_size(add("cleaning", run_cleaning, 1), "records", cleaning.FULL.records, "records to compact")
+    add_size(add("tls", run_tls, 3), "records", tls.FULL.records, "records of 1 KB")
     lines = "lines whose words Kafka Streams counts"
     add_size(add("transactions", run_transactions, 3), "lines", transactions.FULL.lines, lines)
 

@@ -12,20 +12,24 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from tests.bench.servers import ZOOKEEPER_SETTINGS
 from tests.support.broker_cluster import BrokerCluster
+from tests.support.certificates import Authority
 from tests.support.kafka_jars import KafkaJarsError, kafka_class_path
 from tests.support.node_configs import free_ports
-from tests.support.nodes import STOP_DEADLINE_S, QuorateNodes, eventually, tail
+from tests.support.nodes import STOP_DEADLINE_S, QuorateNodes, eventually, hold_port, tail
 from tests.support.zookeeper import ZooKeeper
 
 BROKERS: Final = 3
 #: of a broker with its metadata servers, in both systems
 SESSION_TIMEOUT_MS: Final = 6_000
 START_DEADLINE_S: Final = 120.0
+#: the folder of the authority of TLS ports
+AUTHORITY: Final = "pki"
 #: As Kafka's start script has it.
 KAFKA_HEAP: Final = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
@@ -52,8 +56,10 @@ class GroupSystem(Protocol):
 class QuorateBrokers:
     """Three nodes and three brokers with the settings that are shipped."""
 
-    def __init__(self, folder: Path, name: str = "Quorate", channel: str = "direct") -> None:
-        """Start them in an empty folder."""
+    def __init__(
+        self, folder: Path, name: str = "Quorate", channel: str = "direct", *, is_secure: bool = False
+    ) -> None:
+        """Start them in an empty folder; `is_secure`: with TLS ports besides."""
         self.name = name
         nodes = QuorateNodes(settings={}, folder=folder)
         self._cluster = BrokerCluster(
@@ -63,6 +69,16 @@ class QuorateBrokers:
             folder=folder,
             quorum=nodes,
         )
+        #: of the TLS ports
+        self.secure_addresses: list[str] = []
+        if is_secure:
+            authority = Authority(folder / AUTHORITY)
+            for broker in self._cluster.brokers.values():
+                holder, port = hold_port()
+                broker.holders.append(holder)
+                broker.settings["listen"] = {"listeners": [f"SSL://127.0.0.1:{port}"]}
+                broker.settings["tls"] = authority.settings("brokers")
+                self.secure_addresses.append(f"127.0.0.1:{port}")
         try:
             with self._cluster.shown():
                 self._cluster.start()
@@ -145,8 +161,8 @@ class KafkaBrokers:
 
     name = "Kafka 3.9.1"
 
-    def __init__(self, folder: Path) -> None:
-        """Start them in an empty folder.
+    def __init__(self, folder: Path, *, is_secure: bool = False) -> None:
+        """Start them in an empty folder; `is_secure`: with TLS ports besides.
 
         Raises:
             KafkaJarsError: Java or the jars cannot be had.
@@ -157,6 +173,11 @@ class KafkaBrokers:
         self._folder = folder
         self._command = [java, *KAFKA_HEAP, "-cp", kafka_class_path(folder), "kafka.Kafka"]
         self._ports = free_ports(BROKERS)
+        self._secure_ports: list[int] = []
+        self._secure_settings: dict[str, object] = {}
+        if is_secure:
+            self._secure_ports = free_ports(BROKERS)
+            self._secure_settings = _of_kafka(Authority(folder / AUTHORITY))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._zookeeper = ZooKeeper(3, config=ZOOKEEPER_SETTINGS, data_dir=folder)
         try:
@@ -170,6 +191,11 @@ class KafkaBrokers:
     def addresses(self) -> list[str]:
         """host:port of every broker."""
         return [f"127.0.0.1:{port}" for port in self._ports]
+
+    @property
+    def secure_addresses(self) -> list[str]:
+        """host:port of every broker's TLS port."""
+        return [f"127.0.0.1:{port}" for port in self._secure_ports]
 
     @property
     def broker_ids(self) -> list[int]:
@@ -187,12 +213,15 @@ class KafkaBrokers:
         return [process.pid for process in self._processes.values()]
 
     def _start(self, number: int) -> None:
-        settings = {
+        listeners = [f"PLAINTEXT://127.0.0.1:{self._ports[number]}"]
+        listeners += [f"SSL://127.0.0.1:{port}" for port in self._secure_ports[number : number + 1]]
+        settings: dict[str, object] = {
             "broker.id": number,
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[number]}",
+            "listeners": ",".join(listeners),
             "log.dirs": self._folder / f"kafka-{number}",
             "zookeeper.connect": self._zookeeper.hosts,
             "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+            **self._secure_settings,
         }
         path = self._folder / f"kafka-{number}.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -241,11 +270,26 @@ class KafkaBrokers:
         self._zookeeper.close()
 
 
+def _of_kafka(authority: Authority) -> dict[str, object]:
+    certificate, key = authority.issue("brokers")
+    both = authority.folder / "brokers.both.pem"
+    both.write_text(key.read_text() + certificate.read_text())
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": both,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": authority.file,
+        "ssl.client.auth": "required",
+    }
+
+
 #: {name on the command line: what starts such a system in an empty folder}
 SYSTEMS: Final[Mapping[str, Callable[[Path], GroupSystem]]] = {
     "quorate": QuorateBrokers,
     "queue": lambda folder: QuorateBrokers(folder, "Quorate, by queues", "queue"),
     "kafka": KafkaBrokers,
+    "quorate-tls": partial(QuorateBrokers, is_secure=True),
+    "kafka-tls": partial(KafkaBrokers, is_secure=True),
 }
 
 
