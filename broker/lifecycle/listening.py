@@ -94,7 +94,8 @@ class Listeners:
         self.certificates = certificates
         #: who may ask the HTTP port; None: everybody
         self.holders = admin_holders(config.security)
-        self._audit = audit
+        #: where changes and refusals are noted; None: nowhere
+        self.audit = audit
         self._config = config
         self._limits = ListenerLimits(**asdict(config.limits))
         self._secrets = secrets
@@ -125,7 +126,7 @@ class Listeners:
         admin = self._own(bind("listen.admin", sockets.admin if sockets else listen.admin))
         scheme = "https" if security.admin_ssl else "http"
         self._admin_url = f"{scheme}://{_address_of(admin)}"
-        port = AdminPort(security.admin_hosts, self.holders, security.admin_behind_proxy, self._audit)
+        port = AdminPort(security.admin_hosts, self.holders, security.admin_behind_proxy, self.audit)
         app = base_app(view, port=port)
         self._admin = AdminServer(app, admin, self.certificates.port("admin"))
         await self._admin.start()
@@ -139,7 +140,7 @@ class Listeners:
         admits = None if tls is None else frozenset(self._config.security.super_users)
         rules = self._config.security.ssl_principal_mapping_rules
         listen = partial(Listener, self._broker, name="broker", api=api, limits=self._limits, rules=rules)
-        self._listeners.append(listen(sasl=sasl, tls=tls, admits=admits, audit=self._audit))
+        self._listeners.append(listen(sasl=sasl, tls=tls, admits=admits, audit=self.audit))
         self._client_start = asyncio.ensure_future(self._accept_clients(services))
 
     def advertised(self) -> Advertised:
@@ -182,7 +183,7 @@ class Listeners:
                 tls=self.certificates.port(port),
                 rules=self._config.security.ssl_principal_mapping_rules,
                 reauth_ms=self._config.sasl.connections_max_reauth_ms,
-                audit=self._audit,
+                audit=self.audit,
             )
             self._listeners.append(listener)
 

@@ -30,7 +30,7 @@ class AdminAudit:
         self._numbers = itertools.count(1)
 
     def answered(self, request: web.Request, principal: str, status: int, said: Mapping[str, object]) -> None:
-        """Note a request that was answered with a status of HTTP, if it is worth a line; said: by its body."""
+        """Note a request that got a status of HTTP, if it is worth a line; said: what its body said."""
         if request.method not in CHANGES and status not in _REFUSALS:
             return
         if status in _REFUSALS:

@@ -120,16 +120,16 @@ class ClientAudit:
         Args:
             log: of the process. node: the principal of what a node does by itself, "node:1".
         """
-        self._log = log
+        self.log = log
         self._node = node
 
     def started(self) -> None:
         """The node begins to serve."""
-        self._log.write(self._node, "", "serverStart", "", ALLOWED)
+        self.log.write(self._node, "", "serverStart", "", ALLOWED)
 
     def stopped(self) -> None:
         """The node begins to stop."""
-        self._log.write(self._node, "", "serverStop", "", ALLOWED)
+        self.log.write(self._node, "", "serverStop", "", ALLOWED)
 
     def wrote(self, client: ClientConnection, run: Submitted, outcome: RunOutcome | None) -> None:
         """A run has an outcome; None: nobody here will know it."""
@@ -171,15 +171,15 @@ class ClientAudit:
             over = [each[1] for each in events if each[0] == SESSION_CLOSED]
             if over:
                 session = f"0x{over[0]:x}"
-                self._log.write(self._node, "", "expireSession", "", ALLOWED, session=session)
+                self.log.write(self._node, "", "expireSession", "", ALLOWED, session=session)
                 self._gone(session, events)
             else:
                 for path in _deleted(events):
-                    self._log.write(self._node, "", "delete", path, ALLOWED)
+                    self.log.write(self._node, "", "delete", path, ALLOWED)
 
     def _gone(self, session: str, events: Iterable[object]) -> None:
         for path in _deleted(events):
-            self._log.write(self._node, "", _EPHEMERAL_GONE, path, ALLOWED, session=session)
+            self.log.write(self._node, "", _EPHEMERAL_GONE, path, ALLOWED, session=session)
 
     def _write(
         self,
@@ -192,7 +192,7 @@ class ClientAudit:
     ) -> None:
         session = f"0x{client.session_id:x}" if client.session_id else None
         who = principal_of(client.identities) if principal is None else principal
-        self._log.write(who, client.stream.address, word, path, outcome, request=xid, session=session)
+        self.log.write(who, client.stream.address, word, path, outcome, request=xid, session=session)
 
 
 def _parts(
