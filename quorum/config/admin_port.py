@@ -156,22 +156,20 @@ def check_admin_port(
     if settings.admin_tokens_file is not None:
         _check_tokens_file(settings.admin_tokens_file, settings, tls, problems)
     missing = [key for key, path in older.items() if path is None]
+    if admin is not None and not is_loopback(admin):
+        lacking = [] if settings.admin_tokens_file or not missing else ["admin_tokens_file"]
+        if not (settings.admin_ssl or settings.admin_behind_proxy):
+            lacking.append("admin_ssl (or admin_behind_proxy)")
+        if lacking:
+            problem = f"is not on loopback, and {', '.join(f'security.{key}' for key in lacking)} is not set"
+            remedy = (
+                "listen on 127.0.0.1, or give tokens, and TLS (admin_ssl = true) or a proxy that "
+                "encrypts (admin_behind_proxy = true)"
+            )
+            problems.append(ConfigProblem("listen.admin", str(admin), problem, remedy))
     if len(missing) == 1:
         problem = "is not set, and the other token is"
         problems.append(ConfigProblem(f"security.{missing[0]}", '""', problem, "give both tokens, or none"))
-    if admin is None or is_loopback(admin):
-        return
-    lacking = [] if settings.admin_tokens_file or not missing else ["admin_tokens_file"]
-    lacking += (
-        [] if settings.admin_ssl or settings.admin_behind_proxy else ["admin_ssl (or admin_behind_proxy)"]
-    )
-    if lacking:
-        problem = f"is not on loopback, and {', '.join(f'security.{key}' for key in lacking)} is not set"
-        remedy = (
-            "listen on 127.0.0.1, or give tokens, and TLS (admin_ssl = true) or a proxy that "
-            "encrypts (admin_behind_proxy = true)"
-        )
-        problems.append(ConfigProblem("listen.admin", str(admin), problem, remedy))
 
 
 def _check_tokens_file(

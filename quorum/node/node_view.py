@@ -273,7 +273,7 @@ class RunningNodeView:
             yield CounterMetricFamily(name, text, value=value)
         yield from families(self._member, self._recorder)
         yield from tls_metrics(self._certificates)
-        yield from audit_metrics(self._member.audit and self._member.audit.log)
+        yield from audit_metrics(None if self._member.audit is None else self._member.audit.log)
 
     def _gauges(self) -> list[Reading]:
         status, replica = self._core.status(), self._replica

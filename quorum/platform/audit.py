@@ -173,20 +173,19 @@ class AuditLog:
     # -- the thread --
 
     def _run(self) -> None:
-        while True:
+        is_last = False
+        while not is_last:
             self._wake.wait()
             is_last = self._ending.wait(GATHER_S)
             self._wake.clear()
             while self._queue or self.lost_count > self._told_count:
                 if self._write_some():
                     continue
-                if is_last or self._ending.wait(RETRY_S):
+                if is_last:
                     self._warn_of(len(self._queue), "the process stops")
-                    self._close()
-                    return
-            if is_last:
-                self._close()
-                return
+                    break
+                is_last = self._ending.wait(RETRY_S)
+        self._close()
 
     def _write_some(self) -> bool:
         """Write queued lines, the lost ones first; returns whether the disk took them."""
