@@ -28,6 +28,7 @@ from broker.config.sasl import SASL_TLS_LISTENER, SaslSection, check_sasl
 from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
+from quorum.config.audit import AuditSection, check_audit
 from quorum.config.node import HOST_NAME, read_peer_secrets
 from quorum.config.settings import (
     BOOLEAN,
@@ -50,13 +51,7 @@ from quorum.config.settings import (
     text,
     texts,
 )
-from quorum.config.tls import (
-    BrokerTlsSection,
-    TlsSection,
-    check_tls,
-    read_tls,
-    tls_sections,
-)
+from quorum.config.tls import BrokerTlsSection, TlsSection, check_tls, read_tls, tls_sections
 from quorum.errors import ConfigError, ConfigProblem, shown
 from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Value, text_of
 from quorum.metadata.topic_settings import SEGMENT_BYTES_MIN, TopicSettings
@@ -234,7 +229,9 @@ class BrokerSecuritySection:
     allow_everyone_if_no_acl_found: bool = setting(BOOLEAN, False)
     #: names by which the admin port may be asked, as a node's
     admin_hosts: tuple[str, ...] = setting(texts(HOST_NAME, "host name"), ("localhost",))
-    #: tokens of the admin port, for all and for reading; both or none
+    #: lines "NAME ROLE TOKEN" or "NAME ROLE dn:SUBJECT": who may ask the admin port what
+    admin_tokens_file: Path | None = setting(OPTIONAL_PATH, None)
+    #: older: one token of an admin and one of a reader; both or none
     admin_operate_token_file: Path | None = setting(OPTIONAL_PATH, None)
     admin_read_token_file: Path | None = setting(OPTIONAL_PATH, None)
     #: a proxy before the admin port encrypts; off loopback it is this or admin_ssl
@@ -291,6 +288,7 @@ SECTIONS: dict[str, type | None] = {
     "cleaner": CleanerSection,
     "security": BrokerSecuritySection,
     "sasl": SaslSection,
+    "audit": AuditSection,
     **tls_sections(BrokerTlsSection, BROKER_TLS),
 }
 
@@ -317,6 +315,7 @@ class BrokerConfig:
     cleaner: CleanerSection
     security: BrokerSecuritySection
     sasl: SaslSection
+    audit: AuditSection
     tls: Mapping[str, TlsSection]
 
     def masked(self) -> str:
@@ -408,7 +407,10 @@ def _build(
     cleaner = read_section(CleanerSection, "cleaner", raw, folder, problems)
     security = read_section(BrokerSecuritySection, "security", raw, folder, problems)
     sasl = read_section(SaslSection, "sasl", raw, folder, problems)
+    audit = read_section(AuditSection, "audit", raw, folder, problems)
     tls = read_tls(BrokerTlsSection, BROKER_TLS, raw, folder, problems)
+    if audit:
+        check_audit(audit, problems)
     if listen:
         check_listen(listen, problems)
     if listen and sasl:
@@ -420,10 +422,7 @@ def _build(
             read_peer_secrets(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
-        tokens = security.admin_operate_token_file, security.admin_read_token_file
-        admin = listen.admin if listen else None
-        is_encrypted = security.admin_ssl or security.admin_behind_proxy
-        check_admin_port(admin, tokens, problems, is_encrypted=is_encrypted)
+        check_admin_port(listen.admin if listen else None, security, tls.get("admin"), problems)
         if security.inter_broker_protocol == "ssl" and not security.super_users:
             problem = "names nobody, and inter_broker_protocol is ssl: every broker would be refused"
             remedy = 'name the certificates of all brokers, as ["User:CN=broker-1", "User:CN=broker-2"]'
@@ -439,7 +438,7 @@ def _build(
         _check_limits(limits, problems)
     if problems or not (broker and listen and advertised and quorum):
         raise ConfigError.of(problems)
-    if not (topics and groups and transactions and limits and cleaner and security and sasl):
+    if not (topics and groups and transactions and limits and cleaner and security and sasl and audit):
         raise ConfigError.of(problems)
     defaults = TopicSettings(**asdict(topics))
     return BrokerConfig(
@@ -455,6 +454,7 @@ def _build(
         cleaner,
         security,
         sasl,
+        audit,
         MappingProxyType(tls),
     )
 

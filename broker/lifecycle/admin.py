@@ -25,7 +25,7 @@ from broker.replication.clock import wall_ms
 from broker.replication.compaction import CompactionStatus
 from broker.server.listener import Listener
 from controller.runtime.controller import Controller
-from quorum.admin.metrics import tls_metrics
+from quorum.admin.metrics import audit_metrics, tls_metrics
 from quorum.platform.loop_watch import LoopWatch
 
 #: An open transaction is late once nothing was appended to it for so long beyond the longest time-out; as in
@@ -97,6 +97,7 @@ class BrokerView:
         )
         yield from _loop_metrics(self._loop_watch)
         yield from tls_metrics(self._listeners.certificates)
+        yield from audit_metrics(self._listeners.audit)
         if state.parts is None:
             return
         yield from _replica_metrics(state.parts)

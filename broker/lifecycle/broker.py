@@ -33,7 +33,8 @@ from broker.server.services import BrokerServices
 from controller.election.published import Published, read_published
 from controller.election.store import ensure_base_paths, ensure_cluster_id
 from quorum.client import ConnectionLossError
-from quorum.config.certificates import Certificates
+from quorum.config.audit import audit_log
+from quorum.config.certificates import RELOAD_S, Certificates
 from quorum.config.node import read_peer_secrets
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
@@ -67,7 +68,8 @@ class Broker:
         self._secrets = read_peer_secrets(config.security.peer_secret_file)
         self._loop_watch = LoopWatch()
         self._certificates = Certificates(config.tls, config.tls_used())
-        self._listeners = Listeners(config, self._secrets, self.state.view, self._certificates)
+        self._audit = audit_log(config.audit, config.broker.data_dir)
+        self._listeners = Listeners(config, self._secrets, self.state.view, self._certificates, self._audit)
         self._is_protected = False
         self._stopped = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
@@ -82,11 +84,13 @@ class Broker:
         Waits for the quorum as long as it takes.
         """
         self._tasks.spawn(self._loop_watch.run())
-        self._tasks.spawn(self._certificates.run())
+        self._tasks.spawn(self._keep_reloading())
         try:
             view = BrokerView(self.state, self._listeners, self._loop_watch)
             await self._listeners.start_admin(view, self._sockets)
             session, parts, published = await self._read_cluster()
+            if self._audit is not None:
+                self._audit.start()
             for topic, problem in published.problems.items():
                 log.warning("topic %s is left alone: %s", topic, problem)
             states = {key: each.state for key, each in published.states.items()}
@@ -147,8 +151,15 @@ class Broker:
                 await Departure(parts, lambda: self.state.session).run()
 
     def reload(self) -> None:
-        """Read the files of certificates again; they count from the next connection on."""
+        """Read the files of certificates and tokens again; they count for what comes."""
         self._certificates.reload()
+        if self._listeners.holders is not None:
+            self._listeners.holders.reload()
+
+    async def _keep_reloading(self) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            self.reload()
 
     def fail(self, error: BaseException) -> None:
         """Stop because of an error that nothing can mend: a log that cannot be written, a bug."""
@@ -172,6 +183,7 @@ class Broker:
             producer_ids=parts.producer_ids,
             authorizer=parts.authorizer,
             users=parts.users,
+            audit=self._audit,
             controller=lambda: self.state.registration and self.state.registration.controller,
             groups=lambda: self.state.registration and self.state.registration.coordinator,
         )
@@ -271,6 +283,8 @@ class Broker:
         # Their errors have gone to fail().
         await self._tasks.stop()
         await self._listeners.stop()
+        if self._audit is not None:
+            await asyncio.to_thread(self._audit.stop)
         if self.state.parts is not None:
             await self.state.parts.close(clean=closes_logs)
 

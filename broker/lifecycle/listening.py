@@ -25,13 +25,14 @@ from broker.server.shedding import ListenerLimits
 from broker.server.users import UserProofs
 from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.scram import ScramServer
-from quorum.admin.app import base_app
+from quorum.admin.app import AdminPort, base_app
 from quorum.admin.server import AdminServer
 from quorum.admin.view import StatusView
 from quorum.config.address import Address, parse_member_address
-from quorum.config.admin_port import read_admin_tokens
+from quorum.config.admin_port import admin_holders
 from quorum.config.certificates import Certificates
 from quorum.metadata.trust import Trust
+from quorum.platform.audit import AuditLog
 from quorum.platform.listening import bind
 
 
@@ -75,7 +76,12 @@ class Listeners:
     """The ports of one broker."""
 
     def __init__(
-        self, config: BrokerConfig, secrets: list[str], view: AnnouncedView, certificates: Certificates
+        self,
+        config: BrokerConfig,
+        secrets: list[str],
+        view: AnnouncedView,
+        certificates: Certificates,
+        audit: AuditLog | None = None,
     ) -> None:
         """Bind nothing yet.
 
@@ -83,9 +89,13 @@ class Listeners:
             config: addresses, limits and who may ask.
             secrets: peer secrets; any of them lets a peer in.
             view: wakes the client listener.
-            certificates: of the listeners that speak TLS.
+            certificates: of the listeners that speak TLS. audit: where changes and refusals are noted.
         """
         self.certificates = certificates
+        #: who may ask the HTTP port; None: everybody
+        self.holders = admin_holders(config.security)
+        #: where changes and refusals are noted; None: nowhere
+        self.audit = audit
         self._config = config
         self._limits = ListenerLimits(**asdict(config.limits))
         self._secrets = secrets
@@ -116,8 +126,8 @@ class Listeners:
         admin = self._own(bind("listen.admin", sockets.admin if sockets else listen.admin))
         scheme = "https" if security.admin_ssl else "http"
         self._admin_url = f"{scheme}://{_address_of(admin)}"
-        tokens = read_admin_tokens(security.admin_operate_token_file, security.admin_read_token_file)
-        app = base_app(view, hosts=security.admin_hosts, tokens=tokens)
+        port = AdminPort(security.admin_hosts, self.holders, security.admin_behind_proxy, self.audit)
+        app = base_app(view, port=port)
         self._admin = AdminServer(app, admin, self.certificates.port("admin"))
         await self._admin.start()
 
@@ -130,7 +140,7 @@ class Listeners:
         admits = None if tls is None else frozenset(self._config.security.super_users)
         rules = self._config.security.ssl_principal_mapping_rules
         listen = partial(Listener, self._broker, name="broker", api=api, limits=self._limits, rules=rules)
-        self._listeners.append(listen(sasl=sasl, tls=tls, admits=admits))
+        self._listeners.append(listen(sasl=sasl, tls=tls, admits=admits, audit=self.audit))
         self._client_start = asyncio.ensure_future(self._accept_clients(services))
 
     def advertised(self) -> Advertised:
@@ -173,6 +183,7 @@ class Listeners:
                 tls=self.certificates.port(port),
                 rules=self._config.security.ssl_principal_mapping_rules,
                 reauth_ms=self._config.sasl.connections_max_reauth_ms,
+                audit=self.audit,
             )
             self._listeners.append(listener)
 

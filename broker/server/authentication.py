@@ -58,6 +58,11 @@ class Authentication:
         assert self._proved is not None, "asked of clients that have proved something"
         return f"User:{self._proved[0]}"
 
+    @property
+    def claimed(self) -> tuple[str, str]:
+        """Who the other side says it is, and by which mechanism it would prove that."""
+        return f"User:{self._gate.user}" if self._gate.user else "", self._gate.mechanism or "SASL"
+
     def takes_long(self, request: Request) -> bool:
         """Tell whether an answer salts a password: that takes milliseconds."""
         return request.api_key == ApiKey.SASL_AUTHENTICATE and self._gate.mechanism == PLAIN

@@ -22,6 +22,7 @@ from typing import Final, cast
 from broker.config.principals import MappingRule, principal_of
 from broker.core.access.lists import ANONYMOUS, Principal
 from broker.core.control_gate import ControlOrder
+from broker.server.audit import RequestAudit
 from broker.server.authentication import NO_SASL, Authentication
 from broker.server.flow import MOVES, FlowInput, RequestFlow
 from broker.server.refusals import Refusals
@@ -80,6 +81,8 @@ class Shared:
     admits: frozenset[str] | None = None
     #: for how long a user's proof holds; 0: for ever
     reauth_ms: int = 0
+    #: where proofs that failed are noted; None: nowhere
+    audit: RequestAudit | None = None
     #: which of the connections a controller is heard by
     order: ControlOrder = field(default_factory=ControlOrder)
     #: of the connections, as they are accepted
@@ -153,6 +156,8 @@ class ListenerConnection(asyncio.BufferedProtocol):
         else:
             return name
         shared.refusals.note(self.peer, problem)
+        if shared.audit is not None:
+            shared.audit.unproved(self.peer, name or str(subject), "certificate")
         self._transport = None
         transport.abort()
         return None
@@ -420,6 +425,8 @@ class ListenerConnection(asyncio.BufferedProtocol):
         elif gate.proved:
             self._sender = self._sender._replace(name=gate.principal)
         if answer.close:
+            if self._shared.audit is not None:
+                self._shared.audit.unproved(self.peer, *gate.claimed)
             # After this turn, so that the refusal is written first.
             asyncio.get_running_loop().call_soon(self._refuse, f"authentication failed: {gate.refusal}")
         return [answer.body]

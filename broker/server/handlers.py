@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Mapping
 
 from broker.core.access.asking import UNLIMITED, Access
 from broker.core.access.lists import Principal
+from broker.server.audit import RequestAudit
 from broker.server.guards import guarded, with_refused
 from broker.server.requests import Answer, Call, Handler, Request, Response, Served
 from broker.server.services import BrokerServices
@@ -34,6 +35,8 @@ class ApiHandlers:
         """Serve the broker listener (`for_brokers`) or a listener of clients, by its name."""
         self._listener = listener
         self._services = services
+        #: None: nothing is noted
+        self._audit = None if services.audit is None else RequestAudit(services.audit)
         self._for_brokers = for_brokers
         #: A broker fetches every partition that it follows by one request.
         self._items_max = ANY_NUMBER if for_brokers else REQUEST_ITEMS_MAX
@@ -50,6 +53,8 @@ class ApiHandlers:
         authorizer = None if self._for_brokers else self._services.authorizer
         if authorizer is not None:
             access = Access(authorizer.lists, Principal(request.principal, request.client_host))
+            if self._audit is not None:
+                access = access._replace(on_denied=self._audit.denials(request))
         call = Call(request, body, self._for_brokers, records, self._listener, access)
         if authorizer is not None:
             left, refused = guarded(self._services, call)
@@ -60,16 +65,22 @@ class ApiHandlers:
         handler = row.handler
         assert handler is not None, "the connection answers what is about it"
         if row.waits:
-            return _answer_later(handler, self._services, call, refused)
+            return self._answer_later(handler, call, refused)
         answer = handler(self._services, call)
         assert not isinstance(answer, Awaitable)
-        return _encode(call, with_refused(answer, refused))
+        return self._encode(call, with_refused(answer, refused))
 
+    async def _answer_later(self, handler: Handler, call: Call, refused: Values) -> Response:
+        # The handler begins in here: a connection may end before its request has begun.
+        answer = handler(self._services, call)
+        return self._encode(
+            call, with_refused(await answer if isinstance(answer, Awaitable) else answer, refused)
+        )
 
-async def _answer_later(handler: Handler, services: BrokerServices, call: Call, refused: Values) -> Response:
-    # The handler begins in here: a connection may end before its request has begun.
-    answer = handler(services, call)
-    return _encode(call, with_refused(await answer if isinstance(answer, Awaitable) else answer, refused))
+    def _encode(self, call: Call, answer: Answer) -> Response:
+        if self._audit is not None:
+            answer = self._audit.answered(call.request, call.body, answer, from_broker=self._for_brokers)
+        return _encode(call, answer)
 
 
 def _encode(call: Call, answer: Answer) -> Response:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from broker.config.principals import MappingRule
+from broker.server.audit import RequestAudit
 from broker.server.connection import ListenerConnection, Shared
 from broker.server.refusals import Refusals
 from broker.server.requests import Api
@@ -21,6 +22,7 @@ from broker.server.turns import Turns
 from controller.wire.apis import ApiKey
 from controller.wire.scram import SaslServer
 from quorum.platform.accepting import Acceptor
+from quorum.platform.audit import AuditLog
 from quorum.platform.histogram import Histogram
 from quorum.platform.open_files import connections_within, open_files_max
 from quorum.platform.tls import TlsPort
@@ -41,6 +43,7 @@ class Listener:
         rules: Sequence[MappingRule] = (MappingRule(),),
         admits: frozenset[str] | None = None,
         reauth_ms: int = 0,
+        audit: AuditLog | None = None,
     ) -> None:
         """Listen on a bound socket, which belongs to the listener from now on.
 
@@ -54,6 +57,7 @@ class Listener:
             rules: how certificates name principals.
             admits: principals of the certificates that are taken; None: none is looked at.
             reauth_ms: for how long a user's proof holds; 0: for ever.
+            audit: where proofs that failed are noted; None: nowhere.
         """
         self.name = name
         limits = limits or ListenerLimits()
@@ -69,6 +73,7 @@ class Listener:
             rules=rules,
             admits=admits,
             reauth_ms=reauth_ms,
+            audit=None if audit is None else RequestAudit(audit),
         )
         self._acceptor = Acceptor(
             bound,

@@ -21,6 +21,7 @@ from broker.stores.users import UserStore
 from controller.runtime.controller import Controller
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.platform.audit import AuditLog
 
 
 class Authorizer(NamedTuple):
@@ -50,6 +51,8 @@ class BrokerServices:
     authorizer: Authorizer | None = None
     #: Who may prove what they are.
     users: UserStore = field(default_factory=UserStore)
+    #: Where administrative requests and denials are noted; None: nowhere.
+    audit: AuditLog | None = None
 
     def active_controller(self) -> Controller | None:
         """Return the controller, if it is this broker's candidate."""

@@ -1,64 +1,136 @@
-"""Access to the admin port: bearer tokens, where the node has any.
+"""Access to the admin port: who asks, and with which role, where the port has tokens or certificates.
 
-Decides which token a request needs: none for /livez and /readyz, which a load balancer asks; the one of
-readers or of operators to read; the one of operators to change anything, and for what the table of endpoints
-keeps for operators. Without tokens everybody may ask, so
-a node without them listens on loopback alone (quorum.config). TLS is a proxy's. No state.
+Decides what a request needs: nothing for /livez and /readyz, which a load balancer asks; else the role that
+the table of endpoints says. A caller proves itself by a bearer token, by the cookie of a session that a token
+was traded for, or by its certificate. Without tokens everybody may ask, so such a port listens on loopback
+alone (quorum.config). Sessions are kept in memory. Soft state only.
 
-Source: RFC 6750; RFC 9110 §11.
+Source: RFC 6750; RFC 6265bis (SameSite, HttpOnly); RFC 9110 §11.
 """
 
 from __future__ import annotations
 
-import hmac
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from aiohttp import web
 
 from quorum.admin.guard import GuardError
+from quorum.config.admin_port import AdminHolders, Holder, Role
+from quorum.platform.tls import peer_subject
 
 #: what anybody may ask
 OPEN_PATHS: Final = frozenset(("/livez", "/readyz"))
-_READS: Final = frozenset(("GET", "HEAD"))
+READS: Final = frozenset(("GET", "HEAD"))
 _SCHEME: Final = "bearer"
+#: how long a session lasts
+SESSION_S: Final = 8 * 3600
+#: that are kept at once; the oldest goes
+SESSIONS_MAX: Final = 1024
+_COOKIE_BYTES: Final = 32
 
 
-class Tokens(NamedTuple):
-    """The tokens of one port.
+class Sessions:
+    """Sessions of pages: each is known by a cookie that only the browser has."""
+
+    def __init__(self) -> None:
+        #: {hash of the cookie: (who, when it ends by the monotonic clock)}, the oldest first
+        self._sessions: dict[bytes, tuple[Holder, float]] = {}
+
+    def begin(self, holder: Holder) -> str:
+        """Return the cookie of a new session."""
+        while len(self._sessions) >= SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+        cookie = secrets.token_urlsafe(_COOKIE_BYTES)
+        self._sessions[_hash(cookie)] = holder, time.monotonic() + SESSION_S
+        return cookie
+
+    def holder(self, cookie: str) -> Holder | None:
+        """Return whose session it is; None: there is none, or it is over."""
+        holder, ends_s = self._sessions.get(_hash(cookie), (None, 0.0))
+        return holder if time.monotonic() < ends_s else None
+
+    def end(self, cookie: str) -> None:
+        """End a session, if there is one."""
+        self._sessions.pop(_hash(cookie), None)
+
+
+def _hash(cookie: str) -> bytes:
+    return hashlib.sha256(cookie.encode("utf-8", "surrogateescape")).digest()
+
+
+class Gate(NamedTuple):
+    """Who may ask one port.
 
     Attributes:
-        operate: may do everything.
-        read: may read.
+        holders: None: everybody. sessions: of pages. roles: {(method, path of the table): role it needs}.
     """
 
-    operate: bytes
-    read: bytes
+    holders: AdminHolders | None
+    sessions: Sessions
+    roles: Mapping[tuple[str, str], Role]
 
 
-TOKENS: Final = web.AppKey[Tokens]("tokens")
-#: paths of endpoints that operators alone may read
-OPERATOR_PATHS: Final = web.AppKey[frozenset[str]]("operator_paths")
+class Caller(NamedTuple):
+    """Who sends a request.
+
+    Attributes:
+        principal: for the audit log: a name, or "dn:SUBJECT"; "": nobody is known.
+        holder: None: it has proved nothing.
+    """
+
+    principal: str
+    holder: Holder | None = None
 
 
-def authorize(request: web.Request) -> None:
+GATE: Final = web.AppKey[Gate]("gate")
+
+
+def cookie_name(request: web.Request) -> str:
+    """Return the name of the cookie; browsers send cookies to every port of a host."""
+    name = request.transport.get_extra_info("sockname") if request.transport is not None else None
+    return f"quorate_session_{name[1] if isinstance(name, tuple) else 0}"
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Return who sends a request, as far as it proves that."""
+    gate = request.app[GATE]
+    transport = request.transport
+    subject = None if transport is None or not request.secure else peer_subject(transport)
+    by_certificate = "" if subject is None else f"dn:{subject}"
+    if gate.holders is None:
+        return Caller(by_certificate)
+    if given := request.headers.get("Authorization"):
+        scheme, _, token = given.partition(" ")
+        proof = token.strip().encode("utf-8", "surrogateescape")
+        holder = gate.holders.by_token(proof) if scheme.lower() == _SCHEME else None
+        return Caller("" if holder is None else holder.name, holder)
+    if cookie := request.cookies.get(cookie_name(request)):
+        holder = gate.sessions.holder(cookie)
+        if holder is not None and gate.holders.has(holder):
+            return Caller(holder.name, holder)
+    return Caller(by_certificate, None if subject is None else gate.holders.by_subject(subject))
+
+
+def authorize(request: web.Request, caller: Caller) -> None:
     """Let a request pass, or refuse it."""
-    tokens = request.app.get(TOKENS)
-    if tokens is None or request.path in OPEN_PATHS:
+    gate = request.app[GATE]
+    if gate.holders is None or request.path in OPEN_PATHS:
         return
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    token = given.strip().encode("utf-8", "surrogateescape")
-    known = scheme.lower() == _SCHEME
-    # Both are compared, whatever the first one said.
-    operates = hmac.compare_digest(token, tokens.operate)
-    reads = hmac.compare_digest(token, tokens.read)
-    if not known or not (operates or reads):
+    if caller.holder is None:
         remedy = "send Authorization: Bearer with a token, or use `quorate --token-file FILE …`"
         raise GuardError(401, "this port needs a token", remedy)
-    if not operates and (request.method not in _READS or _is_of_operators(request)):
-        problem = f"this token does not allow {request.method} {request.path}"
-        raise GuardError(403, problem, "use the token of security.admin_operate_token_file")
+    needed = _needed(request, gate)
+    if caller.holder.role < needed:
+        problem = f"the role {caller.holder.role.name.lower()} does not allow {request.method} {request.path}"
+        raise GuardError(403, problem, f"ask as somebody with the role {needed.name.lower()}")
 
 
-def _is_of_operators(request: web.Request) -> bool:
+def _needed(request: web.Request, gate: Gate) -> Role:
     resource = request.match_info.route.resource
-    return resource is not None and resource.canonical in request.app[OPERATOR_PATHS]
+    path = "" if resource is None else resource.canonical
+    method = "GET" if request.method in READS else request.method
+    return gate.roles.get((method, path), Role.READER if method == "GET" else Role.OPERATOR)

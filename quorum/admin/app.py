@@ -10,26 +10,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin.access import OPERATOR_PATHS, TOKENS, Tokens, authorize
-from quorum.admin.endpoint import AdminEndpoint, Answer, Endpoints, Handler, answer, schema_of
-from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, guard_change, lower_case
+from quorum.admin.access import (
+    GATE,
+    SESSION_S,
+    Caller,
+    Gate,
+    Sessions,
+    authorize,
+    caller_of,
+    cookie_name,
+)
+from quorum.admin.audited import AUDIT, AdminAudit
+from quorum.admin.endpoint import SAID, AdminEndpoint, Answer, Endpoints, Handler, answer, schema_of
+from quorum.admin.guard import (
+    BEHIND_PROXY,
+    HOSTS,
+    LOCAL_HOSTS,
+    GuardError,
+    guard,
+    guard_change,
+    is_encrypted,
+    lower_case,
+)
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.openapi import describe
 from quorum.admin.view import STATUS_VIEW, BadInputError, StatusView, answer_to, error_answer, json_answer
+from quorum.config.admin_port import AdminHolders, Holder, Role
 from quorum.errors import QuorateError
+from quorum.platform.audit import AuditLog
 
 #: Largest body of a request; every command fits in a few hundred bytes.
 REQUEST_BYTES_MAX: Final = 64 * 1024
+
+#: who asks where everybody may
+_ANYBODY: Final = Holder("", Role.ADMIN)
 
 _METRICS: Final = web.AppKey[MetricsPage]("metrics")
 _ENDPOINTS: Final = web.AppKey[Sequence[AdminEndpoint]]("endpoints")
 
 
 LiveAnswer: TypeAlias = Annotated[Answer, answer(live=bool)]
+SessionAnswer: TypeAlias = Annotated[Answer, answer(name=str, role=str)]
 ReadyAnswer: TypeAlias = Annotated[Answer, answer(ready=bool, reason=str)]
 #: What every admin port answers, a node's or a broker's. GET answers HEAD, too.
 STATUS_ENDPOINTS: Final = Endpoints()
@@ -67,27 +92,81 @@ async def _get_openapi(request: web.Request) -> dict[str, object]:
     return describe(endpoints)
 
 
+@STATUS_ENDPOINTS.add("GET", "/v1/session")
+async def _get_session(request: web.Request) -> SessionAnswer:
+    """Who asks, and with which role; without tokens everybody has every role."""
+    holder = caller_of(request).holder
+    return {"name": "" if holder is None else holder.name, "role": (holder or _ANYBODY).role.name.lower()}
+
+
+@STATUS_ENDPOINTS.add(
+    "POST", "/v1/session", role=Role.READER, optional_body=True, example="send no body, or {}"
+)
+async def _post_session(request: web.Request) -> Annotated[web.Response, schema_of(SessionAnswer)]:
+    """Trade a token for a cookie, which a page of this port then sends by itself."""
+    holder, gate = caller_of(request).holder, request.app[GATE]
+    if holder is None:
+        return error_answer(409, "this port asks for no token", "ask without a session")
+    gate.sessions.end(request.cookies.get(cookie_name(request), ""))
+    response = json_answer({"name": holder.name, "role": holder.role.name.lower()})
+    response.set_cookie(
+        cookie_name(request),
+        gate.sessions.begin(holder),
+        max_age=SESSION_S,
+        secure=is_encrypted(request),
+        httponly=True,
+        samesite="Strict",
+    )
+    return response
+
+
+@STATUS_ENDPOINTS.add("DELETE", "/v1/session", role=Role.READER)
+async def _delete_session(request: web.Request) -> Annotated[web.Response, schema_of(SessionAnswer)]:
+    """End the session of a cookie."""
+    holder = caller_of(request).holder
+    request.app[GATE].sessions.end(request.cookies.get(cookie_name(request), ""))
+    answered = {"name": "" if holder is None else holder.name, "role": (holder or _ANYBODY).role.name.lower()}
+    response = json_answer(answered)
+    response.del_cookie(cookie_name(request), secure=is_encrypted(request), httponly=True, samesite="Strict")
+    return response
+
+
+class AdminPort(NamedTuple):
+    """How a port may be asked.
+
+    Attributes:
+        hosts: names by which, besides literal addresses.
+        holders: who may; None: everybody.
+        behind_proxy: whether a proxy before it encrypts.
+        audit: where changes and refusals are noted; None: nowhere.
+    """
+
+    hosts: Iterable[str] = LOCAL_HOSTS
+    holders: AdminHolders | None = None
+    behind_proxy: bool = False
+    audit: AuditLog | None = None
+
+
+_PLAIN: Final = AdminPort()
+
+
 def base_app(
-    view: StatusView,
-    endpoints: Sequence[AdminEndpoint] = STATUS_ENDPOINTS,
-    *,
-    hosts: Iterable[str] = LOCAL_HOSTS,
-    tokens: tuple[bytes, bytes] | None = None,
+    view: StatusView, endpoints: Sequence[AdminEndpoint] = STATUS_ENDPOINTS, port: AdminPort = _PLAIN
 ) -> web.Application:
     """Return an application that answers a table of endpoints.
 
     Args:
         view: what the status endpoints show.
         endpoints: every endpoint, those of STATUS_ENDPOINTS included.
-        hosts: names by which the port may be asked, besides literal addresses.
-        tokens: for everything and for reading, of which requests need one; None: they need none.
+        port: how it may be asked.
     """
     app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[_answer_errors_in_json])
     app[STATUS_VIEW] = view
-    app[HOSTS] = lower_case(hosts)
-    if tokens is not None:
-        app[TOKENS] = Tokens(*tokens)
-        app[OPERATOR_PATHS] = frozenset(each.path for each in endpoints if each.operators)
+    app[HOSTS] = lower_case(port.hosts)
+    app[BEHIND_PROXY] = port.behind_proxy
+    roles = {(each.method, each.path): each.role for each in endpoints}
+    app[GATE] = Gate(port.holders, Sessions(), roles)
+    app[AUDIT] = None if port.audit is None else AdminAudit(port.audit)
     app[_ENDPOINTS] = endpoints
     app[_METRICS] = MetricsPage(view.metrics)
     for endpoint in endpoints:
@@ -100,12 +179,26 @@ def base_app(
 
 @web.middleware
 async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    caller, audit = caller_of(request), request.app[AUDIT]
+    if audit is None:
+        return await _answer_to(request, handler, caller)
+    status, said = 500, dict[str, object]()
+    SAID.set(said)
+    try:
+        response = await _answer_to(request, handler, caller)
+        status = response.status
+        return response
+    finally:
+        audit.answered(request, caller.principal, status, said)
+
+
+async def _answer_to(request: web.Request, handler: Handler, caller: Caller) -> web.StreamResponse:
     try:
         guard(request)
-        authorize(request)
+        authorize(request, caller)
         # What is sent is not looked at where nothing takes it.
         if request.match_info.http_exception is None:
-            guard_change(request)
+            guard_change(request, proved=caller.holder is not None)
         return await handler(request)
     except GuardError as error:
         refused = error_answer(error.status, error.problem, error.remedy)

@@ -168,7 +168,8 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
         connection.sock.settimeout(timeout_s)
         # A change without a body is one, too.
         headers = {} if method == "GET" else {"Content-Type": "application/json"}
-        if token := _TOKEN.get():
+        # Health is everybody's to ask, and who answers is not always checked.
+        if path != "/readyz" and (token := _TOKEN.get()):
             headers["Authorization"] = f"Bearer {token}"
         connection.request(method, path, body, headers)
         response = connection.getresponse()

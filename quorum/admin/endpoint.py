@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -30,10 +31,13 @@ from aiohttp import web
 
 from quorum.admin.reading import Field, Schema, fields_of, read_body, read_query
 from quorum.admin.view import json_answer
+from quorum.config.admin_port import Role
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Handling = TypeVar("Handling", bound=Callable[..., Awaitable[object]])
 
+#: takes what the body of the request that this task answers says
+SAID: Final = ContextVar[dict[str, object]]("said")
 #: data, as JSON has it
 Base64: TypeAlias = Annotated[str | None, {"type": ["string", "null"], "contentEncoding": "base64"}]
 #: an object that is answered, as its annotation describes it
@@ -102,7 +106,7 @@ class AdminEndpoint(NamedTuple):
         answer: schema of a good answer.
         content: content types of that answer.
         status: of a good answer besides 200.
-        operators: whether a reader's token is not enough, where there are tokens.
+        role: that its caller needs, where there are tokens.
     """
 
     method: str
@@ -116,7 +120,7 @@ class AdminEndpoint(NamedTuple):
     answer: Schema
     content: tuple[str, ...]
     status: tuple[int, ...]
-    operators: bool
+    role: Role
 
 
 class Endpoints(list[AdminEndpoint]):
@@ -129,7 +133,7 @@ class Endpoints(list[AdminEndpoint]):
         *,
         content: tuple[str, ...] = ("application/json",),
         status: tuple[int, ...] = (),
-        operators: bool = False,
+        role: Role | None = None,
         example: str = "",
         optional_body: bool = False,
         bytes_max: int = 0,
@@ -142,7 +146,8 @@ class Endpoints(list[AdminEndpoint]):
         The first line of its docstring is the summary.
 
         Args:
-            method, path, content, status, operators: as AdminEndpoint has them.
+            method, path, content, status: as AdminEndpoint has them.
+            role: as AdminEndpoint has it; None: of a reader to read, of an operator to change something.
             optional_body: whether no body is one, too; without an argument for it, the body has no fields.
             example: how to send a body, for errors.
             bytes_max: of a body; 0: what the application takes.
@@ -157,6 +162,7 @@ class Endpoints(list[AdminEndpoint]):
             places = {name: Field.of(name, hints[name]) for name in names if name in hints}
             parameters = fields_of(query) if query else ()
             taken = fields_of(body) if body else () if optional_body else None
+            needed = role or (Role.READER if method == "GET" else Role.OPERATOR)
             good = status[0] if method == "POST" and status else 200
 
             async def handler(request: web.Request) -> web.StreamResponse:
@@ -171,6 +177,8 @@ class Endpoints(list[AdminEndpoint]):
                     fields = await read_body(
                         request, taken, example, optional=optional_body, bytes_max=bytes_max
                     )
+                    if (said := SAID.get(None)) is not None:
+                        said.update(fields)
                     if body:
                         given["body"] = body(**fields)
                 result = await function(request, **given)
@@ -184,7 +192,7 @@ class Endpoints(list[AdminEndpoint]):
             self.append(
                 AdminEndpoint(
                     *(method, path, handler, summary, parameters, tuple(places.values()), taken),
-                    *(optional_body, {} if streams else schema_of(result_kind), content, status, operators),
+                    *(optional_body, {} if streams else schema_of(result_kind), content, status, needed),
                 )
             )
             return function

@@ -1,11 +1,11 @@
 """What the admin port refuses before any endpoint looks: requests that a page in a browser may have made.
 
-The port asks for no password, so a page in the browser of somebody who reaches it must not get anywhere. A
-page that another site serves comes under a name of its own, also where it made that name lead to this port
-(DNS rebinding): so the Host must be a literal address or a configured name. What a page of another site or
-port asks for under a name of ours, it cannot read, but the answer would be made: browsers say in
-Sec-Fetch-Site whose page asks. A change needs `Content-Type: application/json`, which a page cannot send
-elsewhere without asking first, and no Origin.
+A page of another site in the browser of somebody who reaches the port must not get anywhere. It comes under a
+name of its own, also where it made that name lead to this port (DNS rebinding): so the Host must be a literal
+address or a configured name. What a page of another site or port asks for under a name of ours, it cannot
+read, but the answer would be made: browsers say in Sec-Fetch-Site whose page asks. A change needs
+`Content-Type: application/json`, which a page cannot send elsewhere without asking first. A page that this
+port itself serves says so in its Origin, and may change what somebody who has proved a name may.
 Decides nothing about what is asked. No state.
 
 Source: RFC 9110 §7.2 (Host) and §15.5.20 (421); RFC 6454 §7; the Fetch standard, "Origin header", "CORS";
@@ -27,9 +27,11 @@ from quorum.errors import shown
 LOCAL_HOSTS: Final = ("localhost",)
 #: what an application's port may be called; lower case
 HOSTS: Final = web.AppKey[frozenset[str]]("hosts")
+#: whether a proxy before the port encrypts, so that pages come from https
+BEHIND_PROXY: Final = web.AppKey[bool]("behind_proxy")
 #: whose request a browser may bring: its user's, or that of a page of this very port
 _OWN_SITES: Final = frozenset(("none", "same-origin"))
-_CHANGES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+CHANGES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _JSON: Final = "application/json"
 _PORT: Final = re.compile(r":[0-9]{0,5}\Z", re.ASCII)
 
@@ -67,17 +69,35 @@ def guard(request: web.Request) -> None:
         raise GuardError(403, problem, "open the address itself, or use the command `quorate` or curl")
 
 
-def guard_change(request: web.Request) -> None:
-    """Let a request for a path and method that are there pass, or refuse it."""
-    if request.method not in _CHANGES:
+def guard_change(request: web.Request, *, proved: bool) -> None:
+    """Let a request for a path and method that are there pass, or refuse it.
+
+    Args:
+        request: it. proved: whether its caller has proved a name.
+    """
+    if request.method not in CHANGES:
         return
-    if "Origin" in request.headers:
-        remedy = "use the command `quorate`, or send no Origin"
-        raise GuardError(403, "changes are not taken from pages in a browser", remedy)
+    if origins := request.headers.getall("Origin", []):
+        if origins != [_own_origin(request)]:
+            problem = "changes are not taken from pages of other sites and ports (Origin)"
+            raise GuardError(403, problem, "open the address itself, or use the command `quorate` or curl")
+        if not proved:
+            problem = "changes are taken from pages only where the port asks for tokens"
+            raise GuardError(403, problem, "set security.admin_tokens_file, or use the command `quorate`")
     if request.content_type != _JSON:
         raise GuardError(
             415, f"a change needs Content-Type: {_JSON}", f"send the header Content-Type: {_JSON}"
         )
+
+
+def is_encrypted(request: web.Request) -> bool:
+    """Tell whether browsers reach this port by https."""
+    return request.secure or request.app[BEHIND_PROXY]
+
+
+def _own_origin(request: web.Request) -> str:
+    """Return the Origin of a page that this port serves, as the browser that sends the request names it."""
+    return f"{'https' if is_encrypted(request) else 'http'}://{request.headers.get('Host', '').lower()}"
 
 
 def _is_ours(host: str, names: frozenset[str]) -> bool:

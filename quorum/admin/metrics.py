@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from quorum import __version__
 from quorum.config.certificates import Certificates
+from quorum.platform.audit import AuditLog
 from quorum.platform.interpreter import interpreter
 
 #: What /metrics answers with.
@@ -62,6 +63,19 @@ class MetricsPage:
     def render(self) -> bytes:
         """Return the page, UTF-8."""
         return generate_latest(self._registry)
+
+
+def audit_metrics(audit: AuditLog | None) -> Iterable[Metric]:
+    """Yield what became of the lines of the audit log; nothing without one."""
+    if audit is not None:
+        yield CounterMetricFamily(
+            "quorate_audit_lines", "Lines of the audit log that are in its file", value=audit.written_count
+        )
+        yield CounterMetricFamily(
+            "quorate_audit_lines_lost",
+            "Lines that are not, because the disk did not take them in time",
+            value=audit.lost_count,
+        )
 
 
 def tls_metrics(certificates: Certificates) -> Iterable[Metric]:

@@ -7,7 +7,6 @@ expires. Soft state only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
 import time
@@ -104,12 +103,6 @@ class Certificates:
                 log.info("the files of tls.%s are read again and count from the next connection on", name)
             self._material[name] = material
         self._warn_of_expiry()
-
-    async def run(self) -> None:
-        """Read the files again every minute, for ever."""
-        while self._settings:
-            await asyncio.sleep(RELOAD_S)
-            self.reload()
 
     def _warn_of_expiry(self) -> None:
         now_s = time.time()

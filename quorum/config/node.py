@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
+from quorum.config.audit import AuditSection, check_audit
 from quorum.config.sasl_users import SCHEMES, SUBJECT, check_proofs
 from quorum.config.secrets import SECRET_BYTES_MIN, read_secret
 from quorum.config.settings import (
@@ -108,7 +109,9 @@ class SecuritySection:
     )
     #: names by which the admin port may be asked; literal addresses always may (DNS rebinding)
     admin_hosts: tuple[str, ...] = setting(texts(HOST_NAME, "host name"), ("localhost",))
-    #: tokens of the admin port, for all and for reading; both or none
+    #: lines "NAME ROLE TOKEN" or "NAME ROLE dn:SUBJECT": who may ask the admin port what
+    admin_tokens_file: Path | None = setting(OPTIONAL_PATH, None)
+    #: older: one token of an admin and one of a reader; both or none
     admin_operate_token_file: Path | None = setting(OPTIONAL_PATH, None)
     admin_read_token_file: Path | None = setting(OPTIONAL_PATH, None)
     #: a proxy before the admin port encrypts; off loopback it is this or admin_ssl
@@ -187,6 +190,7 @@ SECTIONS: dict[str, type | None] = {
     "raft": RaftSection,
     "limits": LimitsSection,
     "changelog": ChangelogSection,
+    "audit": AuditSection,
 }
 
 
@@ -208,6 +212,7 @@ class NodeConfig:
     raft: RaftSection
     limits: LimitsSection
     changelog: ChangelogSection
+    audit: AuditSection
 
     def masked(self) -> str:
         """Return the configuration as one line of JSON for the log, secrets as "***"."""
@@ -318,6 +323,9 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
     raft = read_section(RaftSection, "raft", raw, folder, problems)
     limits = read_section(LimitsSection, "limits", raw, folder, problems)
     changelog = read_section(ChangelogSection, "changelog", raw, folder, problems)
+    audit = read_section(AuditSection, "audit", raw, folder, problems)
+    if audit:
+        check_audit(audit, problems)
     if listen:
         _check_listen(listen, problems)
     if node and node.id not in members and members:
@@ -340,20 +348,18 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
             read_peer_secret(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
-        tokens = security.admin_operate_token_file, security.admin_read_token_file
-        admin = listen.admin if listen else None
-        is_encrypted = security.admin_ssl or security.admin_behind_proxy
-        check_admin_port(admin, tokens, problems, is_encrypted=is_encrypted)
+        check_admin_port(listen.admin if listen else None, security, tls.get("admin"), problems)
         if listen:
             check_tls(tls, NODE_TLS, _tls_used(listen, security), problems)
             client = tls.get("client") if listen.secure_client else None
             check_proofs(
                 security, problems, sees_certificates=client is not None and client.client_auth != "none"
             )
-    if problems or not (node and listen and security and raft and limits and changelog):
+    if problems or not (node and listen and security and raft and limits and changelog and audit):
         raise ConfigError.of(problems)
     sorted_members = MappingProxyType(dict(sorted(members.items())))
-    return NodeConfig(node, listen, sorted_members, security, MappingProxyType(tls), raft, limits, changelog)
+    found_tls = MappingProxyType(tls)
+    return NodeConfig(node, listen, sorted_members, security, found_tls, raft, limits, changelog, audit)
 
 
 def _derive_session_timeouts(raw: Raw) -> None:

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -79,24 +80,8 @@ def read_sasl_users(path: Path) -> dict[str, str]:
     Raises:
         ConfigError: it cannot be read, is open to others, or has a line that is none of htdigest.
     """
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise ConfigError(_FIELD, str(path), "is no regular file", _REMEDY)
-        with path.open("rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        remedy = _REMEDY if isinstance(error, FileNotFoundError) else remedy_for_os(error)
-        raise ConfigError(_FIELD, str(path), f"cannot be read: {error.strerror}", remedy) from error
-    if mode & 0o077:
-        raise ConfigError(_FIELD, str(path), "is open to other users of the machine", f"chmod 600 {path}")
-    if len(content) > _FILE_BYTES_MAX:
-        raise ConfigError(_FIELD, str(path), f"has more than {_FILE_BYTES_MAX} bytes", _REMEDY)
     found: dict[str, str] = {}
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
+    for number, text in lines_of(path, _FIELD, _REMEDY):
         matched = _LINE.fullmatch(text)
         if matched is None:
             problem = f"line {number} is not NAME:zk-sasl-md5:HASH"
@@ -108,6 +93,31 @@ def read_sasl_users(path: Path) -> dict[str, str]:
     if not found:
         raise ConfigError(_FIELD, str(path), "names no user", _REMEDY)
     return found
+
+
+def lines_of(path: Path, field: str, remedy: str) -> Iterator[tuple[int, str]]:
+    """Yield (number, text) of the lines of a private file that say something: not those that begin with #.
+
+    Raises:
+        ConfigError: it cannot be read, or is open to others.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(field, str(path), "is no regular file", remedy)
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        remedy = remedy if isinstance(error, FileNotFoundError) else remedy_for_os(error)
+        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", remedy) from error
+    if mode & 0o077:
+        raise ConfigError(field, str(path), "is open to other users of the machine", f"chmod 600 {path}")
+    if len(content) > _FILE_BYTES_MAX:
+        raise ConfigError(field, str(path), f"has more than {_FILE_BYTES_MAX} bytes", remedy)
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            yield number, text
 
 
 class ProofSettings(Protocol):

@@ -69,11 +69,6 @@ class Child(NamedTuple):
         """Where clients find it."""
         return f"{HOST}:{self.ports['client']}"
 
-    @property
-    def admin_url(self) -> str:
-        """Its admin port, whose /readyz says whether it is ready."""
-        return f"http://{HOST}:{self.ports['admin']}"
-
 
 def child_environment() -> dict[str, str]:
     """Return the environment of a child that runs this program, and this one, wherever it was found.

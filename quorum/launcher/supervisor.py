@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from quorum.admin.client import get_readiness
 from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
 from quorum.launcher.child import Child, child_environment
 from quorum.launcher.files import bound_log, story_since
 from quorum.launcher.layout import Layout, record_founding
+from quorum.launcher.probe import is_ready
 from quorum.platform.terminal import Console, stop_signals
 
 POLL_READY_S = 0.1
@@ -219,7 +219,7 @@ class Supervisor:
         if process is None:
             return
         try:
-            ready, reason = await asyncio.to_thread(get_readiness, kept.child.admin_url, ANSWER_TIMEOUT_S)
+            ready, reason = await asyncio.to_thread(is_ready, kept.child, ANSWER_TIMEOUT_S)
             state = f"is not ready: {reason}"
         except UnreachableError:
             ready, state = False, "does not answer"

@@ -27,6 +27,7 @@ from quorum.node.compaction import Compaction
 from quorum.node.replica import NodeReplica
 from quorum.node.snapshotting import RECORDS_PER_STEP, Snapshotter, covered_by
 from quorum.node.storage import Storage, load_machine, open_storage
+from quorum.platform.audit import AuditLog
 from quorum.platform.open_files import connections_within, open_files_max
 from quorum.platform.runtime import Disk, Runtime
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
@@ -45,6 +46,7 @@ from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.hello import PeerIdentity
 from quorum.raft.requests.origins import incarnation_above
 from quorum.raft.snapshots.exchange import SnapshotCourier
+from quorum.server.audit import ClientAudit
 from quorum.server.frontend import Frontend
 from quorum.server.options import ServerOptions
 
@@ -100,6 +102,7 @@ class QuorumMember:
         start: Start,
         on_failure: Callable[[BaseException], None],
         sizes: Sizes | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """Open, recover and lock the data directory, and make this life's origin incarnation durable.
 
@@ -110,10 +113,13 @@ class QuorumMember:
             start: whether an empty directory is formatted, and as what.
             on_failure: called once, with the story, when the member stopped itself.
             sizes: bounds that the configuration does not know.
+            audit: where clients' writes and refusals are noted.
         """
         self.config = config
         self.runtime = runtime
         self._on_failure = on_failure
+        #: None: nothing is noted
+        self.audit = None if audit is None else ClientAudit(audit, f"node:{config.node.id}")
         self._sizes = sizes or Sizes()
         self._attached = self._ended = False
         #: why this start cannot write
@@ -349,6 +355,7 @@ class QuorumMember:
             x509_super_user=security.x509_super_user,
             sasl_users=SaslUsers(security.sasl_users_file) if security.sasl_users_file else None,
             required_schemes=required_schemes(security),
+            audit=self.audit,
             read_only_mode=limits.read_only_mode,
             node_id=self.config.node.id,
             client_port=_port(self.config.listen.client),

@@ -16,16 +16,19 @@ import logging
 import socket
 from dataclasses import dataclass
 
+from quorum.admin.app import AdminPort
 from quorum.admin.server import AdminServer
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
-from quorum.config.admin_port import read_admin_tokens
+from quorum.config.admin_port import AdminHolders, admin_holders
+from quorum.config.audit import audit_log
 from quorum.config.certificates import RELOAD_S, Certificates
 from quorum.config.node import ListenSection, NodeConfig, read_peer_secret
 from quorum.errors import NodeStoppedError
 from quorum.node.member import QuorumMember
 from quorum.node.node_state import build_app
 from quorum.node.node_view import RunningNodeView
+from quorum.platform.audit import AuditLog
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
 from quorum.platform.wall_clock import CLOCK
@@ -103,6 +106,8 @@ class QuorumNode:
         self._admin: AdminServer | None = None
         self._recorder: ChangeRecorder | None = None
         self._certificates: Certificates
+        self._holders: AdminHolders | None = None
+        self._audit: AuditLog | None = None
         self._reloading: asyncio.Task[None] | None = None
         #: status, readiness and metrics; only after `start`
         self.view: RunningNodeView
@@ -132,12 +137,13 @@ class QuorumNode:
             await self._stop(hand_over=hand_over)
 
     def reload(self) -> None:
-        """Read the files of certificates and users again; they count from the next connection on."""
+        """Read the files of certificates, users and tokens again; they count for what comes."""
         if self._reloading is not None:
             self._certificates.reload()
         users = None if self._member is None else self._member.frontend.options.sasl_users
-        if users is not None:
-            users.reload()
+        for found in (users, self._holders):
+            if found is not None:
+                found.reload()
 
     async def _keep_reloading(self) -> None:
         while True:
@@ -151,6 +157,8 @@ class QuorumNode:
             self._reloading = None
         if hand_over and member is not None and self.failure is None and self._running:
             await self._hand_over(member)
+        if member is not None and member.audit is not None:
+            member.audit.stopped()
         if self._listener is not None:
             await self._listener.stop()
             self._listener = None
@@ -174,6 +182,9 @@ class QuorumNode:
                 self._recorder = None
             member.close()
             self._member = None
+        if self._audit is not None:
+            await asyncio.to_thread(self._audit.stop)
+            self._audit = None
         for bound in self._bound:
             bound.close()
         self._bound.clear()
@@ -213,13 +224,14 @@ class QuorumNode:
         self._reloading = asyncio.ensure_future(self._keep_reloading())
         security, handshake_s = config.security, config.limits.handshake_timeout_ms / 1000
         secret = read_peer_secret(config.security.peer_secret_file)
-        tokens = read_admin_tokens(
-            config.security.admin_operate_token_file, config.security.admin_read_token_file
-        )
+        self._holders = admin_holders(security)
+        audit = self._audit = audit_log(config.audit, config.node.data_dir)
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
         self._member = member = QuorumMember(
-            config, runtime, OsDisk(), start=self._start_mode, on_failure=self._on_failure
+            config, runtime, OsDisk(), start=self._start_mode, on_failure=self._on_failure, audit=audit
         )
+        if audit is not None:
+            audit.start()
         frame_bytes_max = member.entry_bytes_max + FRAME_HEAD_BYTES
         self._transport = transport = PeerTransport(
             runtime,
@@ -255,12 +267,13 @@ class QuorumNode:
                 self._listener.start_on(listening, tls)
                 self._bound.remove(listening)
         self._refuse_if_stopped()
+        if member.audit is not None:
+            member.audit.started()
         app = build_app(
             self.view,
             member,
             recorder,
-            hosts=security.admin_hosts,
-            tokens=tokens,
+            port=AdminPort(security.admin_hosts, self._holders, security.admin_behind_proxy, audit),
             tls=certificates.dialling_itself("client"),
         )
         self._admin = AdminServer(app, bound.admin, certificates.port("admin", timeout_s=handshake_s))

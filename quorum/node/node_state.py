@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from heapq import nsmallest
 from pathlib import Path, PurePath
 from typing import Annotated, Final, TypeAlias
@@ -20,13 +20,14 @@ from typing import Annotated, Final, TypeAlias
 from aiohttp import web
 
 from quorum.admin import changelog, events, groups, members, past, typed, znodes
-from quorum.admin.app import STATUS_ENDPOINTS, base_app
+from quorum.admin.app import STATUS_ENDPOINTS, AdminPort, base_app
 from quorum.admin.endpoint import AdminEndpoint, Answer, Endpoints, answer, page_of, schema_of
 from quorum.admin.gateway import Gateway
 from quorum.admin.reading import Says
 from quorum.admin.state import MACHINE, PageById, PageByName, page
 from quorum.admin.view import error_answer, json_answer
 from quorum.changelog.recorder import ChangeRecorder
+from quorum.config.admin_port import Role
 from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
 from quorum.node.node_view import RunningNodeView
@@ -125,9 +126,9 @@ def _snapshot(file: SnapshotFile) -> SnapshotRow:
     }
 
 
-@_NODE.add("GET", "/v1/snapshots/{name}", content=("application/octet-stream",), operators=True)
+@_NODE.add("GET", "/v1/snapshots/{name}", content=("application/octet-stream",), role=Role.ADMIN)
 async def _get_snapshot_file(request: web.Request, name: SnapshotName) -> web.StreamResponse:
-    """The file of a snapshot, with another session key; for operators."""
+    """The file of a snapshot, with another session key; for admins."""
     member = request.app[MEMBER]
     files = member.storage.snapshots.files()
     found = next((file for file in files if PurePath(file.path).name == name), None)
@@ -282,17 +283,16 @@ def build_app(
     member: QuorumMember,
     recorder: ChangeRecorder,
     *,
-    hosts: Iterable[str],
-    tokens: tuple[bytes, bytes] | None,
+    port: AdminPort,
     tls: MakeContext | None = None,
 ) -> web.Application:
     """Return the application of a node's admin port.
 
     Args:
-        view, member, recorder: what it shows. hosts, tokens: as of `base_app`.
+        view, member, recorder: what it shows. port: as of `base_app`.
         tls: reaches the node's own client port where that speaks TLS alone.
     """
-    app = base_app(view, ENDPOINTS, hosts=hosts, tokens=tokens)
+    app = base_app(view, ENDPOINTS, port)
     listen = member.config.listen
     gateway = Gateway(str(listen.client)) if listen.client else Gateway(str(listen.secure_client), tls)
     app[members.ASK], app[MEMBER], app[changelog.HISTORY], app[znodes.GATEWAY] = (

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from quorum.admin.metrics import tls_metrics
+from quorum.admin.metrics import audit_metrics, tls_metrics
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.certificates import Certificates
 from quorum.errors import QuorateError
@@ -273,6 +273,7 @@ class RunningNodeView:
             yield CounterMetricFamily(name, text, value=value)
         yield from families(self._member, self._recorder)
         yield from tls_metrics(self._certificates)
+        yield from audit_metrics(None if self._member.audit is None else self._member.audit.log)
 
     def _gauges(self) -> list[Reading]:
         status, replica = self._core.status(), self._replica

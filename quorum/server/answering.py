@@ -27,6 +27,7 @@ from quorum.core.machine import CONFIG_PATH
 from quorum.core.rearm import rearm
 from quorum.core.results import RunOutcome
 from quorum.core.watches import branch_bytes, watch_bytes
+from quorum.server.audit import Submitted
 from quorum.server.client import ClientConnection, Host
 from quorum.server.operations import ANSWERS, LONG_UNITS_MIN, WEIGHTS
 from quorum.server.phases import Move, Phase
@@ -100,6 +101,8 @@ class Pipeline:
         self.ends_long = False
         #: how many more requests may be under way; each "auth" in an access list counts as one
         self.room = host.options.outstanding_requests_max
+        #: what is audited of the runs under way, also once nobody awaits their outcome; else empty
+        self._audited: deque[Submitted] = deque()
         #: answers from the state that are not counted yet, and the last of them: (xid, operation)
         self._answered = 0
         self._last = (0, 0)
@@ -110,6 +113,15 @@ class Pipeline:
         self._connection.outstanding = self.ahead = 0
         self.room = self._host.options.outstanding_requests_max
         self.ends_long = False
+
+    def forget_audited(self) -> None:
+        """The outcomes of the runs under way will not be known."""
+        while self._audited:
+            self._audit(None)
+
+    def _audit(self, outcome: RunOutcome | None) -> None:
+        if (audit := self._host.options.audit) is not None:
+            audit.wrote(self._connection, self._audited.popleft(), outcome)
 
     def has_unanswered(self) -> bool:
         """Tell whether there are requests that wait for no run."""
@@ -161,6 +173,8 @@ class Pipeline:
             )
             connection.outstanding += count
             self.room -= units
+            if self._host.options.audit is not None:
+                self._audited.append(Submitted.of(connection.identities, xids, commands))
         elif connection.phase is not Phase.FINISHED:
             problem = "no entry of the log can hold them"
             connection.malformed(WireError("requests", f"{count} writes", problem))
@@ -170,7 +184,10 @@ class Pipeline:
         replica = self._host.replica
         answer = ANSWERS.get(op)
         if answer is not None:
-            self._stream.queue(answer(replica, self._connection, xid, body))
+            reply = answer(replica, self._connection, xid, body)
+            self._stream.queue(reply)
+            if (audit := self._host.options.audit) is not None:
+                audit.answered(replica.machine, self._connection, xid, op, body, reply)
         elif op == _PING:
             self._stream.queue(_pack_head(REPLY_HEADER_BYTES, XID_PING, replica.machine.zxid, OK))
         elif op in SETS_WATCHES:
@@ -215,6 +232,8 @@ class Pipeline:
     def _reconfigured(self, xid: int, err: int | None) -> None:
         """Answer a change of members; one whose outcome is not known (None) ends the connection."""
         connection, replica = self._connection, self._host.replica
+        if (audit := self._host.options.audit) is not None:
+            audit.reconfig(connection, xid, err)
         if connection.phase is not Phase.CHANGING:
             return
         if err is None:
@@ -235,6 +254,8 @@ class Pipeline:
         """Take the outcome of the oldest run: queue its events, its replies, and what waited for it."""
         host, connection = self._host, self._connection
         pending = self._pending
+        if self._audited:
+            self._audit(outcome)
         if not pending:
             # This connection is gone or was given up; its watchers still hear of what it did.
             for result in outcome.results:

@@ -40,6 +40,9 @@ class Reader(Protocol):
     def forget(self) -> None:
         """Nothing that is awaited can be answered."""
 
+    def forget_outcomes(self) -> None:
+        """Besides, what was submitted has outcomes that will not be known."""
+
 
 class Host(StreamHost, Protocol):
     """What all connections of a node share."""

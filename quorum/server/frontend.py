@@ -142,6 +142,8 @@ class Frontend:
         if connection is not None:
             connection.reader.deliver(outcome)
         else:
+            if self.options.audit is not None and not outcome.session_id and self.replica.sessions.leading:
+                self.options.audit.by_time(outcome.results)
             for result in outcome.results:
                 if result.events is not None:
                     self.fire(result.zxid, result.events)
@@ -150,6 +152,7 @@ class Frontend:
     def lost(self, connection: ClientConnection) -> None:
         """Give a connection up: a run of it has an outcome that will never be known here."""
         connection.reader.forget()
+        connection.reader.forget_outcomes()
         connection.finish()
 
     def end_of_turn(self) -> None:
@@ -165,6 +168,7 @@ class Frontend:
         """
         for connection in self.connections:
             connection.reader.forget()
+            connection.reader.forget_outcomes()
         self._finish_all(list(self.connections), "a snapshot was installed")
 
     def tick(self, now_ms: float) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from quorum.core.codes import OK, OP_CREATE_SESSION, SESSION_EXPIRED
 from quorum.core.results import RunOutcome
+from quorum.platform.audit import DENIED, FAILED
 from quorum.platform.tls import FIRST_BYTE
 from quorum.server.client import ClientConnection, Host
 from quorum.server.handshake import (
@@ -94,7 +95,7 @@ class Greeting:
                 connection.finish()
             case Refuse(reason):
                 log.info("refused to resume a session for %s: %s", address, reason)
-                self._refuse(request)
+                self._refuse(request, DENIED)
             case ReadOnly(session_id, timeout_ms):
                 connection.read_only = True
                 self._open(session_id or local_session_id(replica.next_nonce()), timeout_ms, read_only=True)
@@ -112,6 +113,9 @@ class Greeting:
         """The outcome of the handshake will not be known."""
         self._request = None
 
+    def forget_outcomes(self) -> None:
+        """Nothing was written."""
+
     def deliver(self, outcome: RunOutcome) -> None:
         """Act on the outcome of a handshake."""
         host, connection, request = self._host, self._connection, self._request
@@ -124,7 +128,7 @@ class Greeting:
         if result.err == SESSION_EXPIRED:
             address = connection.stream.address
             log.info("refused to resume session 0x%x for %s: it is over", request.session_id, address)
-            self._refuse(request)
+            self._refuse(request, FAILED)
         elif result.err != OK:
             connection.finish()
         else:
@@ -147,10 +151,15 @@ class Greeting:
         password = password_of(machine.session_key, session_id)
         granted = ConnectResponse(0, timeout_ms, session_id, password, read_only)
         connection.stream.queue(encode_connect_response(granted))
+        if (audit := host.options.audit) is not None:
+            is_new = self._request is None or self._request.session_id == 0
+            audit.session(connection, "createSession" if is_new else "resumeSession")
 
-    def _refuse(self, request: ConnectRequest) -> None:
+    def _refuse(self, request: ConnectRequest, outcome: str) -> None:
         refusal = REFUSED_SESSION
         if request.read_only is not None:
             refusal = refusal._replace(read_only=False)
+        if (audit := self._host.options.audit) is not None:
+            audit.session(self._connection, "resumeSession", outcome)
         self._connection.stream.queue(encode_connect_response(refusal))
         self._connection.finish()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quorum.config.sasl_users import SaslUsers
+from quorum.server.audit import ClientAudit
 
 _MIB: Final = 1024 * 1024
 
@@ -39,7 +40,8 @@ class ServerOptions:
         four_letter_words: the words that are answered. node_id, client_port, secure_client_port (-1: none),
         tick_ms, data_dir: only shown. super_digest, super_user, x509_super_user: the super user as digest, by
         SASL and by certificate, "" for nobody. sasl_users: who proves a password by SASL; None: nobody can.
-        required_schemes: a client must have proven itself by one of these; (): by none.
+        required_schemes: a client must have proven itself by one of these; (): by none. audit: where writes
+        and refusals are noted; None: nowhere.
     """
 
     frame_bytes_max: int = 0xFFFFF
@@ -62,6 +64,7 @@ class ServerOptions:
     x509_super_user: str = ""
     sasl_users: SaslUsers | None = None
     required_schemes: tuple[str, ...] = ()
+    audit: ClientAudit | None = None
     read_only_mode: bool = False
     node_id: int = 0
     client_port: int = 0

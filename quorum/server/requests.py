@@ -16,6 +16,7 @@ import logging
 from struct import Struct
 from typing import Any, Final
 
+from quorum.config.sasl_users import SCHEMES
 from quorum.core.codes import (
     MARSHALLING_ERROR,
     NOT_READ_ONLY,
@@ -77,6 +78,7 @@ class Requests:
         self._sasl = None if options.sasl_users is None else SaslExchange(options, connection.stream.address)
         self.deliver = self._pipeline.deliver
         self.forget = self._pipeline.forget
+        self.forget_outcomes = self._pipeline.forget_audited
 
     def proceed(self) -> None:
         """Read on, if that is allowed again; what waits for nothing but a turn is answered before."""
@@ -195,6 +197,7 @@ class Requests:
             schemes = " or ".join(self._host.options.required_schemes)
             log.warning("closed the connection of %s: it proved nothing by %s", self._stream.address, schemes)
             connection.move(Move.LAST_READ)
+            self._note_refusal(xid, schemes)
             self._pipeline.take_in(xid, _AUTH, SASL_REQUIRED)
             return
         try:
@@ -219,9 +222,9 @@ class Requests:
                 body = decode_reconfig(data, start, after)
                 connection.move(Move.CHANGE_ASKED)
             elif op == _AUTH:
-                body = self._authenticate(*decode_auth(data, start, after))
+                body = self._authenticate(xid, *decode_auth(data, start, after))
             elif op == _SASL:
-                body = self._take_token(decode_sasl(data, start, after))
+                body = self._take_token(xid, decode_sasl(data, start, after))
             elif op != _PING:
                 log.info("refused operation %d of %s: it is not served", op, self._stream.address)
                 connection.move(Move.LAST_READ)
@@ -275,7 +278,7 @@ class Requests:
         host.turn.proceed_soon(connection)
         return True
 
-    def _authenticate(self, scheme: str, credentials: bytes) -> int:
+    def _authenticate(self, xid: int, scheme: str, credentials: bytes) -> int:
         """Note what a client proves; it counts for what follows. Returns the code of the answer."""
         connection, options = self._connection, self._host.options
         connection.identities, err = authenticate(
@@ -284,9 +287,11 @@ class Requests:
         self._lacks_proof = lacks(options.required_schemes, connection.identities)
         if err != OK:
             connection.move(Move.LAST_READ)
+            # What calls itself a scheme may be anything.
+            self._note_refusal(xid, scheme if scheme in SCHEMES else "another scheme")
         return err
 
-    def _take_token(self, token: bytes) -> tuple[int, bytes | None]:
+    def _take_token(self, xid: int, token: bytes) -> tuple[int, bytes | None]:
         """Take a token of SASL; what it proves counts for what follows. Returns code and token to answer."""
         connection, err, answer = self._connection, UNIMPLEMENTED, None
         if self._sasl is not None:
@@ -294,7 +299,12 @@ class Requests:
             self._lacks_proof = lacks(self._host.options.required_schemes, connection.identities)
         if err != OK:
             connection.move(Move.LAST_READ)
+            self._note_refusal(xid, "sasl")
         return err, answer
+
+    def _note_refusal(self, xid: int, scheme: str) -> None:
+        if (audit := self._host.options.audit) is not None:
+            audit.proof(self._connection, xid, scheme)
 
     def _keep_rest(self, data: bytes, position: int) -> None:
         """Keep what was not read: the beginning of a frame, or whole ones if this connection is stalled."""

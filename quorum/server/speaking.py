@@ -45,6 +45,9 @@ class Speech:
         """The peer is gone."""
         self._pieces = None
 
+    def forget_outcomes(self) -> None:
+        """Nothing was submitted."""
+
     def proceed(self) -> None:
         """Go on: the peer has read."""
         self._host.turn.answer_long(self._connection, self.speak)

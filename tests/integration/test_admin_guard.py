@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 import aiohttp
 import pytest
 
-from quorum.admin.app import base_app
+from quorum.admin.app import AdminPort, base_app
 from quorum.admin.server import AdminServer
 from quorum.cli.main import main
 from tests.integration.test_admin_http import Node, build_app
@@ -33,7 +33,7 @@ CHANGES = [
 
 @contextlib.asynccontextmanager
 async def serve(node: Node, *hosts: str, brokers: bool = False) -> AsyncIterator[aiohttp.ClientSession]:
-    app = base_app(node, hosts=hosts) if brokers else build_app(node, hosts=hosts)
+    app = base_app(node, port=AdminPort(hosts)) if brokers else build_app(node, hosts=hosts)
     admin = AdminServer(app, ("127.0.0.1", 0))
     await admin.start()
     host, port = admin.address

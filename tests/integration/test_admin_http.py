@@ -26,7 +26,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from quorum.admin import server
-from quorum.admin.app import base_app
+from quorum.admin.app import AdminPort, base_app
 from quorum.admin.guard import LOCAL_HOSTS
 from quorum.admin.members import ASK
 from quorum.admin.server import AdminServer
@@ -103,11 +103,9 @@ class Node:
         )
 
 
-def build_app(
-    node: Node, hosts: Iterable[str] = LOCAL_HOSTS, tokens: tuple[bytes, bytes] | None = None
-) -> aiohttp.web.Application:
+def build_app(node: Node, hosts: Iterable[str] = LOCAL_HOSTS) -> aiohttp.web.Application:
     """The application of a node's admin port, without what only a whole node has."""
-    app = base_app(node, ENDPOINTS, hosts=hosts, tokens=tokens)
+    app = base_app(node, ENDPOINTS, AdminPort(hosts))
     app[ASK] = node.ask
     app[MEMBER] = cast("QuorumMember", SimpleNamespace(snapshotter=node))
     return app
@@ -279,7 +277,7 @@ async def test_a_page_in_a_browser_changes_nothing(
         async with client.request(method, path, json=body, headers=headers) as response:
             assert response.status == 403
             answer = await response.json()
-            assert answer["error"] == "changes are not taken from pages in a browser"
+            assert answer["error"] == "changes are not taken from pages of other sites and ports (Origin)"
             assert "quorate" in answer["remedy"]
         assert node.asked == [], asked
         async with client.get("/v1/status", headers=headers) as response:

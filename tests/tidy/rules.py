@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.metadata": {"client", "errors"},
     "quorum.local": {"admin", "config", "errors", "node"},
     "quorum.pytest_plugin": {"local"},
-    "quorum.launcher": {"admin", "errors", "platform"},
+    "quorum.launcher": {"admin", "config", "errors", "platform"},
     "quorum.cli.shell": {"client", "errors", "platform", "wire"},
     "quorum.cli.offline": {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),

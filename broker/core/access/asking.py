@@ -6,6 +6,7 @@ Source: KafkaApis, AuthHelper (Kafka 3.9).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.core.access.lists import ANONYMOUS, AccessLists, Principal
@@ -35,16 +36,30 @@ OPERATIONS_OF: Final = {
 }
 
 
+#: takes what a principal may not do
+OnDenied = Callable[[Operation, ResourceType, str], None]
+
+
 class Access(NamedTuple):
     """What one principal may do."""
 
     #: None: everything
     lists: AccessLists | None
     principal: Principal
+    #: notes what is refused; None: nobody wants to know
+    on_denied: OnDenied | None = None
 
     def allows(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Say whether the principal may do something to a resource; by default to the cluster."""
         return self.lists is None or self.lists.allows(self.principal, operation, resource_type, name)
+
+    def permits(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Say the same of what the principal itself asked for: that it may not is noted."""
+        if self.allows(operation, resource_type, name):
+            return True
+        if self.on_denied is not None:
+            self.on_denied(operation, resource_type, name)
+        return False
 
     def allows_some(self, operation: Operation, resource_type: ResourceType) -> bool:
         """Say whether the principal may do something to any resource of a type."""
@@ -60,7 +75,7 @@ class Access(NamedTuple):
         self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
     ) -> ErrorCode | None:
         """Return the code of a refusal, None where the principal may do it."""
-        return None if self.allows(operation, resource_type, name) else REFUSED_BY[resource_type]
+        return None if self.permits(operation, resource_type, name) else REFUSED_BY[resource_type]
 
 
 #: Of peers that have proved the secret, and of everybody where no lists count.

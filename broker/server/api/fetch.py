@@ -118,7 +118,7 @@ def _refused(call: Call, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Fet
     """Return the outcomes of what a consumer may not read."""
     refusal = FetchOutcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     access = call.access
-    return {key: refusal for key in keys if not access.allows(Operation.READ, ResourceType.TOPIC, key.topic)}
+    return {key: refusal for key in keys if not access.permits(Operation.READ, ResourceType.TOPIC, key.topic)}
 
 
 def _named(services: BrokerServices, request: Any, version: int) -> _Named:

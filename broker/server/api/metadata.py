@@ -101,7 +101,7 @@ def _answer(
     def row(name: str | None, found: uuid.UUID | None) -> Values | bytes:
         if name is None:
             return no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
-        if not _may_describe(call, name):
+        if not call.access.permits(Operation.DESCRIBE, ResourceType.TOPIC, name):
             # An id is no secret.
             return no_topic(name if found is None else unnamed, found, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if name not in view.topics:

@@ -35,7 +35,7 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
             key, records = PartitionKey(topic.name, each.index), next(all_records)
             if refused is not None:
                 outcomes[key] = refused
-            elif not call.access.allows(Operation.WRITE, ResourceType.TOPIC, topic.name):
+            elif not call.access.permits(Operation.WRITE, ResourceType.TOPIC, topic.name):
                 outcomes[key] = ProduceOutcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif records is None:
                 outcomes[key] = ProduceOutcome(ErrorCode.INVALID_RECORD, message="no records")
@@ -64,7 +64,7 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
 
 def _refusal(call: Call) -> ProduceOutcome | None:
     acks, transactional_id = call.body.acks, call.body.transactional_id
-    if transactional_id is not None and not call.access.allows(
+    if transactional_id is not None and not call.access.permits(
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         return ProduceOutcome(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

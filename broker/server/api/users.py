@@ -55,7 +55,7 @@ class _InvalidError(Exception):
 def describe_user_scram_credentials(services: BrokerServices, call: Call) -> Answer:
     """Answer with the mechanisms of users, without anything that a password could be tried with."""
     asked = [each.name for each in call.body.users or ()]
-    if not call.access.allows(Operation.DESCRIBE, ResourceType.CLUSTER):
+    if not call.access.permits(Operation.DESCRIBE, ResourceType.CLUSTER):
         rows = [_user_row(name, _REFUSED) for name in asked]
         return {**_DONE, "results": rows}
     users = services.users.users
@@ -83,7 +83,7 @@ async def alter_user_scram_credentials(services: BrokerServices, call: Call) -> 
     by_user: dict[str, list[_Deletion]] = defaultdict(list)
     for each in (*deletions, *upsertions):
         by_user[each.name].append(each)
-    may = call.access.allows(Operation.ALTER, ResourceType.CLUSTER)
+    may = call.access.permits(Operation.ALTER, ResourceType.CLUSTER)
     results = []
     for user, changes in by_user.items():
         outcome = await _altered(services, user, changes) if may else _REFUSED

@@ -27,6 +27,7 @@ from quorum.launcher.layout import (
     plan,
     write,
 )
+from quorum.launcher.probe import admin_url
 from quorum.platform.os_runtime import OsDisk
 from quorum.platform.runtime import DataDirInUseError
 from quorum.platform.terminal import Console, table
@@ -133,7 +134,7 @@ def _show(layout: Layout, console: Console, arguments: argparse.Namespace) -> No
     rows = []
     for child in layout.children:
         inner = child.ports["peer" if child.kind == "node" else "broker"]
-        rows.append([child.name, child.client_address, f"{HOST}:{inner}", child.admin_url, child.folder])
+        rows.append([child.name, child.client_address, f"{HOST}:{inner}", admin_url(child), child.folder])
     header, *lines = table(["PROCESS", "CLIENTS", "PEERS", "ADMIN", "FOLDER"], rows)
     console.say(header, "bold")
     for line in lines:
