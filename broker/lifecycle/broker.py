@@ -172,6 +172,8 @@ class Broker:
             producer_ids=parts.producer_ids,
             authorizer=parts.authorizer,
             users=parts.users,
+            quotas=parts.quotas,
+            quota_store=parts.quota_store,
             controller=lambda: self.state.registration and self.state.registration.controller,
             groups=lambda: self.state.registration and self.state.registration.coordinator,
         )
