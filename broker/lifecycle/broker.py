@@ -184,6 +184,8 @@ class Broker:
             authorizer=parts.authorizer,
             users=parts.users,
             audit=self._audit,
+            quotas=parts.quotas,
+            quota_store=parts.quota_store,
             controller=lambda: self.state.registration and self.state.registration.controller,
             groups=lambda: self.state.registration and self.state.registration.coordinator,
         )

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from broker.config.broker import BrokerConfig
 from broker.core.access.lists import AccessLists
 from broker.core.cluster_view import ClusterView
+from broker.core.quotas.clients import ClientQuotas
 from broker.datadir.directory import LogDirectory, open_in_thread
 from broker.lifecycle.state_queue import StateQueue
 from broker.replication.outcomes import ReplicationOptions
@@ -20,6 +21,7 @@ from broker.replication.settings import apply_broker_settings, apply_topic_setti
 from broker.server.services import Authorizer
 from broker.stores.access import AccessStore
 from broker.stores.producer_ids import ProducerIds
+from broker.stores.quotas import QuotaStore
 from broker.stores.settings import SettingsStore, broker_configs, topic_configs
 from broker.stores.users import UserStore
 from quorum.client import Client
@@ -53,6 +55,8 @@ class BrokerParts(NamedTuple):
     #: None: every principal may do everything
     authorizer: Authorizer | None
     users: UserStore
+    quotas: ClientQuotas
+    quota_store: QuotaStore
     #: None where requests come directly.
     queue: StateQueue | None
     #: of what its machines decide, where they are wanted
@@ -65,6 +69,7 @@ class BrokerParts(NamedTuple):
         if self.authorizer is not None:
             await self.authorizer.store.attach(client)
         await self.users.attach(client, self.trust)
+        await self.quota_store.attach(client, self.trust)
 
     async def reload(self) -> None:
         """Read the settings again, as after a connection that may have missed events."""
@@ -73,6 +78,7 @@ class BrokerParts(NamedTuple):
         if self.authorizer is not None:
             await self.authorizer.store.reload()
         await self.users.reload()
+        await self.quota_store.reload()
 
     async def close(self, *, clean: bool) -> None:
         """Stop the replicas and leave the data directory; not clean: as after SIGKILL."""
@@ -105,6 +111,7 @@ async def open_parts(
     def own_changed(name: str) -> None:
         apply_broker_settings(replicas, own_configs.settings_of(name))
 
+    quotas = ClientQuotas()
     broker_id, trust = config.broker.id, Trust(secrets, cluster_id)
     verifies = config.transactions.transaction_partition_verification_enable
     configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
@@ -146,6 +153,8 @@ async def open_parts(
         producer_ids=producer_ids,
         authorizer=_authorizer(config),
         users=UserStore(),
+        quotas=quotas,
+        quota_store=QuotaStore(quotas.set_quotas),
         queue=queue,
     )
 

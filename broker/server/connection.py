@@ -25,6 +25,7 @@ from broker.core.control_gate import ControlOrder
 from broker.server.audit import RequestAudit
 from broker.server.authentication import NO_SASL, Authentication
 from broker.server.flow import MOVES, FlowInput, RequestFlow
+from broker.server.frames import frame_problem, read_request
 from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
 from broker.server.shedding import ListenerLimits, Shedder
@@ -33,20 +34,18 @@ from broker.wire.codec import LongResponse, encode_response, is_flexible
 from broker.wire.packing import Parts
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
-from controller.wire.frames import REQUEST_KEY, parse_request_header, parse_request_key, response_head
+from controller.wire.frames import response_head
 from controller.wire.incoming import FrameBuffer, scratch
 from controller.wire.sasl import SaslAnswer
 from controller.wire.scram import SaslServer
 from quorum.errors import ProtocolError
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
-from quorum.platform.tls import FIRST_BYTE, peer_subject
+from quorum.platform.tls import peer_subject
 
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
 
-#: The largest frame of a peer that has something to prove first.
-UNPROVEN_FRAME_BYTES_MAX: Final = 8 * 1024
 #: An answer may not grow larger, those with records apart.
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -56,7 +55,6 @@ _OF_CONTROLLER: Final = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, A
 # Members of an enum cost a look-up each; these stand on the path of every request.
 _READING: Final = RequestFlow.READING
 _FULL: Final = RequestFlow.FULL
-_UNREAD: Final = RequestFlow.UNREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,6 @@ class ListenerConnection(asyncio.BufferedProtocol):
         """Serve one connection of a listener."""
         self._shared = shared
         self._number = next(shared.numbers)
-        self._api = shared.api
         self._gate = None if shared.sasl is None else Authentication(shared.sasl, shared.reauth_ms)
         self._shedder = shared.shedder
         self._transport: asyncio.Transport | None = None
@@ -124,6 +121,8 @@ class ListenerConnection(asyncio.BufferedProtocol):
         self._request_bytes = 0
         self._flow = RequestFlow.READING
         self._deadline: asyncio.TimerHandle | None = None
+        #: when the peer is read again
+        self._release: asyncio.TimerHandle | None = None
 
     # -- the transport's calls ---------------------------------------------------------------------------
 
@@ -171,8 +170,9 @@ class ListenerConnection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._transport = None
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._release):
+            if timer is not None:
+                timer.cancel()
         self._waiting.clear()
         self._incoming.clear()
         for running in self._running:
@@ -258,6 +258,27 @@ class ListenerConnection(asyncio.BufferedProtocol):
     def _closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
+    # -- throttling ----------------------------------------------------------------------------------------
+
+    def _mute(self, throttle_ms: int) -> None:
+        """Read nothing more of the peer for so long; answers still leave."""
+        if self._transport is None:
+            return
+        loop, before = asyncio.get_running_loop(), self._release
+        until_s = loop.time() + throttle_ms / 1000
+        if before is not None:
+            if before.when() >= until_s:
+                return
+            before.cancel()
+        self._release = loop.call_at(until_s, self._unmute)
+        self._move(FlowInput.THROTTLED)
+        self._update_reading()
+
+    def _unmute(self) -> None:
+        self._release = None
+        self._move(FlowInput.RELEASED)
+        self._go_on()
+
     # -- requests ----------------------------------------------------------------------------------------
 
     def _move(self, happened: FlowInput) -> None:
@@ -267,7 +288,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
         """Take whole frames out of what was received, as far as there is room for them."""
         incoming = self._incoming
         while not self._closing and (length := incoming.length()) is not None:
-            if (problem := self._frame_problem(length, incoming.api_key())) is not None:
+            if (problem := self._frame_problem(length)) is not None:
                 self._refuse(problem)
                 break
             if not incoming.has_whole(length):
@@ -286,20 +307,10 @@ class ListenerConnection(asyncio.BufferedProtocol):
         held_bytes = self._incoming.size_bytes + self._request_bytes
         self._shedder.received.note(self, 0 if self._transport is None else held_bytes)
 
-    def _frame_problem(self, length: int, api_key: int | None) -> str | None:
-        """Return what is wrong with the size of a frame, whose key may not have arrived yet."""
-        limits = [(self._shared.limits.frame_bytes_max, "limits.frame_bytes_max")]
-        if self._gate is not None and not self._gate.proved:
-            limits.append((UNPROVEN_FRAME_BYTES_MAX, "before authentication"))
-        served = None if api_key is None else self._api.served.get(api_key)
-        if api_key is not None and served is not None and served.row.frame_bytes_max is not None:
-            limits.append((served.row.frame_bytes_max, ApiKey(api_key).name))
-        bytes_max, why = min(limits)
-        if REQUEST_KEY.size <= length <= bytes_max:
-            return None
-        if length >> 24 == FIRST_BYTE[0]:
-            return "it speaks TLS, and this port is plain"
-        return f"a frame of {length} bytes; {REQUEST_KEY.size} to {bytes_max} are allowed ({why})"
+    def _frame_problem(self, length: int) -> str | None:
+        is_unproven = self._gate is not None and not self._gate.proved
+        shared, api_key = self._shared, self._incoming.api_key()
+        return frame_problem(shared.api, shared.limits.frame_bytes_max, length, api_key, is_unproven)
 
     def _has_room(self) -> bool:
         limits = self._shared.limits
@@ -309,31 +320,12 @@ class ListenerConnection(asyncio.BufferedProtocol):
         )
 
     def _receive(self, frame: memoryview) -> None:
-        api_key, api_version, correlation_id = parse_request_key(frame)
-        served = self._api.served.get(api_key)
-        if served is None:
-            self._refuse(f"api key {api_key} is not served here")
-            return
-        if not served.versions.low <= api_version <= served.versions.high:
-            if api_key == ApiKey.API_VERSIONS:
-                # A header of a version that we do not know cannot be read, and need not be.
-                request = Request(api_key, -1, correlation_id, None, frame[:0], len(frame), time.monotonic())
-                self._enqueue(request)
-                return
-            self._refuse(f"{ApiKey(api_key).name} version {api_version} is not served")
-            return
-        if self._gate is not None and (problem := self._gate.problem(api_key)) is not None:
-            self._refuse(problem)
-            return
-        try:
-            header = parse_request_header(frame, is_flexible)
-        except ProtocolError as error:
-            self._refuse(error.message)
-            return
-        body = frame[header.body_offset :]
-        now_s, sender = time.monotonic(), self._sender
-        about = api_key, api_version, correlation_id, header.client_id, body, len(frame), now_s
-        self._enqueue(Request(*about, client_host=sender.host, principal=sender.name))
+        now_s, sender, gate = time.monotonic(), self._sender, self._gate
+        read = read_request(self._shared.api, frame, now_s, sender, self._mute, gate)
+        if isinstance(read, str):
+            self._refuse(read)
+        else:
+            self._enqueue(read)
 
     def _enqueue(self, request: Request) -> None:
         self._waiting.append(request)
@@ -344,9 +336,9 @@ class ListenerConnection(asyncio.BufferedProtocol):
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        while (
-            self._waiting and self._flow is not _UNREAD and self._transport is not None and not self._closing
-        ):
+        while self._waiting and self._transport is not None and not self._closing:
+            if self._flow is not _READING and self._flow is not _FULL:
+                return
             request = self._waiting[0]
             row = self._row(request)
             if self._running and not (row.overlaps and request.api_key == self._running[-1].request.api_key):
@@ -359,7 +351,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
             self._start(running)
 
     def _row(self, request: Request) -> Row:
-        return self._api.served[request.api_key].row
+        return self._shared.api.served[request.api_key].row
 
     def _start(self, running: _Running) -> None:
         try:
@@ -414,7 +406,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
             self._on_next.clear()
             on_next = self._on_next if self._gate is not None and self._gate.is_peer else None
             request = replace(request, answer_bytes_max=self._shedder.answer_bytes_max(), on_next=on_next)
-        return self._api.handle(request)
+        return self._shared.api.handle(request)
 
     async def _authenticate_later(self, gate: Authentication, request: Request) -> Response:
         return self._authenticated(gate, await asyncio.to_thread(gate.answer, request))
@@ -433,7 +425,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
 
     def _api_versions(self, api_version: int) -> bytes:
         """Answer which versions are served; to a version that is not, in version 0 and with the error."""
-        values = {"error_code": 0, "api_keys": advertised(self._api.served)}
+        values = {"error_code": 0, "api_keys": advertised(self._shared.api.served)}
         if api_version < 0:
             values["error_code"] = ErrorCode.UNSUPPORTED_VERSION
             api_version = 0

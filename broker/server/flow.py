@@ -2,6 +2,7 @@
 
 Two rules: whatever changes the state is in MOVES, and this file knows no bytes and no transport. A
 connection that is not READING is not read: what its peer sends waits in the sockets. Soft state only.
+Source: KIP-219 (channels that are muted while their client is throttled).
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ class RequestFlow(Enum):
     FULL = "full"
     #: the peer does not take its responses: none begins, and the next ones are kept as bytes
     UNREAD = "unread"
+    #: its client is over a quota: none begins, and the next ones are kept as bytes
+    MUTED = "muted"
+    #: both
+    MUTED_UNREAD = "muted and unread"
 
 
 class FlowInput(Enum):
@@ -34,10 +39,14 @@ class FlowInput(Enum):
     NOT_READ = "not read"
     #: the peer has taken them
     READ = "read"
+    #: its client is over a quota
+    THROTTLED = "throttled"
+    #: that has been long enough
+    RELEASED = "released"
 
 
 #: What is not listed does not happen: room is asked for only where there was none, and a transport that holds
-#: too much says so once. A connection whose peer reads again looks for room before it takes more.
+#: too much says so once. One that is read again, or released, looks for room before it takes more.
 MOVES: Final[Mapping[tuple[RequestFlow, FlowInput], RequestFlow]] = MappingProxyType(
     {
         (RequestFlow.READING, FlowInput.NO_ROOM): RequestFlow.FULL,
@@ -46,5 +55,16 @@ MOVES: Final[Mapping[tuple[RequestFlow, FlowInput], RequestFlow]] = MappingProxy
         (RequestFlow.FULL, FlowInput.NOT_READ): RequestFlow.UNREAD,
         (RequestFlow.UNREAD, FlowInput.NO_ROOM): RequestFlow.UNREAD,
         (RequestFlow.UNREAD, FlowInput.READ): RequestFlow.FULL,
+        (RequestFlow.READING, FlowInput.THROTTLED): RequestFlow.MUTED,
+        (RequestFlow.FULL, FlowInput.THROTTLED): RequestFlow.MUTED,
+        (RequestFlow.UNREAD, FlowInput.THROTTLED): RequestFlow.MUTED_UNREAD,
+        (RequestFlow.MUTED, FlowInput.THROTTLED): RequestFlow.MUTED,
+        (RequestFlow.MUTED, FlowInput.NO_ROOM): RequestFlow.MUTED,
+        (RequestFlow.MUTED, FlowInput.NOT_READ): RequestFlow.MUTED_UNREAD,
+        (RequestFlow.MUTED, FlowInput.RELEASED): RequestFlow.FULL,
+        (RequestFlow.MUTED_UNREAD, FlowInput.THROTTLED): RequestFlow.MUTED_UNREAD,
+        (RequestFlow.MUTED_UNREAD, FlowInput.NO_ROOM): RequestFlow.MUTED_UNREAD,
+        (RequestFlow.MUTED_UNREAD, FlowInput.READ): RequestFlow.MUTED,
+        (RequestFlow.MUTED_UNREAD, FlowInput.RELEASED): RequestFlow.UNREAD,
     }
 )

@@ -40,6 +40,8 @@ class Request:
     answer_bytes_max: int = 2**31 - 1
     #: Called when a peer that has proved itself sends another request: a fetch that waits answers then.
     on_next: list[Callable[[], None]] | None = None
+    #: Reads nothing more of the peer for so many milliseconds.
+    throttle: Callable[[int], None] = lambda _: None
 
 
 class Call(NamedTuple):

@@ -12,10 +12,12 @@ from typing import NamedTuple
 from broker.config.broker import BrokerConfig
 from broker.core.access.lists import AccessLists
 from broker.core.cluster_view import ClusterView
+from broker.core.quotas.clients import ClientQuotas
 from broker.groups.coordinator import Coordinator
 from broker.replication.parts import ReplicaParts
 from broker.stores.access import AccessStore
 from broker.stores.producer_ids import ProducerIds
+from broker.stores.quotas import QuotaStore
 from broker.stores.settings import SettingsStore
 from broker.stores.users import UserStore
 from controller.runtime.controller import Controller
@@ -53,6 +55,9 @@ class BrokerServices:
     users: UserStore = field(default_factory=UserStore)
     #: Where administrative requests and denials are noted; None: nowhere.
     audit: AuditLog | None = None
+    #: How much clients may do: what limits them, and what changes that.
+    quotas: ClientQuotas = field(default_factory=ClientQuotas)
+    quota_store: QuotaStore = field(default_factory=QuotaStore)
 
     def active_controller(self) -> Controller | None:
         """Return the controller, if it is this broker's candidate."""

@@ -18,7 +18,6 @@ from typing import Final
 from broker.server.api.acls import create_acls, delete_acls, describe_acls
 from broker.server.api.configs import (
     alter_configs,
-    describe_client_quotas,
     describe_configs,
     incremental_alter_configs,
 )
@@ -51,6 +50,7 @@ from broker.server.api.partition_admin import (
 )
 from broker.server.api.produce import produce
 from broker.server.api.producer_ids import init_producer_id
+from broker.server.api.quotas import alter_client_quotas, describe_client_quotas
 from broker.server.api.topic_partitions import describe_topic_partitions
 from broker.server.api.topics import create_partitions, create_topics, delete_topics
 from broker.server.api.transactions import (
@@ -140,6 +140,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ),
         ApiKey.OFFSET_DELETE: Row(offset_delete, client=Versions(0, 0)),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: Row(describe_client_quotas, client=Versions(0, 1)),
+        ApiKey.ALTER_CLIENT_QUOTAS: Row(alter_client_quotas, client=Versions(0, 1)),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Row(describe_user_scram_credentials, client=Versions(0, 0)),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Row(alter_user_scram_credentials, client=Versions(0, 0)),
         ApiKey.DESCRIBE_CLUSTER: Row(describe_cluster, client=Versions(0, 1)),

@@ -124,6 +124,7 @@ def pack_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
+    throttle_ms: int = 0,
 ) -> Parts:
     """Pack a Fetch response of version 4 to 17.
 
@@ -133,10 +134,11 @@ def pack_fetch_response(
         error_code: of the whole request; versions before 7 cannot say it.
         session_id: of its fetch session, 0: none; versions before 7 cannot say it.
         node_endpoints: the leaders that partitions name; versions before 16 cannot say it.
+        throttle_ms: for how long its client is throttled.
     """
     parts: Parts = []
     flexible = api_version >= 12
-    head = bytearray(4)
+    head = bytearray(_I32.pack(throttle_ms))
     if api_version >= 7:
         head += _I16.pack(error_code) + _I32.pack(session_id)
     head += _count(len(topics), flexible)
@@ -266,6 +268,7 @@ def pack_produce_response(
     topics: Sequence[tuple[str, Sequence[ProducedPartition]]],
     *,
     node_endpoints: Sequence[NodeEndpoint] = (),
+    throttle_ms: int = 0,
 ) -> Parts:
     """Pack a Produce response of version 3 to 10.
 
@@ -273,6 +276,7 @@ def pack_produce_response(
         api_version: the version.
         topics: (name, what became of its partitions).
         node_endpoints: the leaders that partitions name; versions before 10 cannot say it.
+        throttle_ms: for how long its client is throttled.
     """
     flexible = api_version >= 9
     head = bytearray(_count(len(topics), flexible))
@@ -297,8 +301,7 @@ def pack_produce_response(
                 head += b"\0" if leader in (None, (-1, -1)) else b"\1" + _LEADER.pack(0, 9, *leader, 0)
         if flexible:
             head.append(0)
-    # Nobody is throttled.
-    head += bytes(4)
+    head += _I32.pack(throttle_ms)
     if flexible:
         # The same tag as in a Fetch response.
         head += _endpoints(node_endpoints) if api_version >= 10 and node_endpoints else b"\0"

@@ -30,6 +30,8 @@ CONFIG_TOPICS: Final = "/config/topics"
 CONFIG_BROKERS: Final = "/config/brokers"
 #: for the brokers alone, whatever else is protected
 CONFIG_USERS: Final = "/config/users"
+#: quotas of client ids; those of users are with the users
+CONFIG_CLIENTS: Final = "/config/clients"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"

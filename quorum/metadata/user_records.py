@@ -122,11 +122,13 @@ class UserRecord(NamedTuple):
 
     @classmethod
     def decode(cls, path: str, data: bytes | None) -> UserRecord:
-        """Read the value at a path.
+        """Read the value at a path; a znode without a value is only the parent of others.
 
         Raises:
             MetadataDecodeError: the value is malformed. The error shows none of it.
         """
+        if not data:
+            return cls({})
         try:
             fields = JsonFields.parse(path, data)
             fields.integer("version", 1, 1)

@@ -37,8 +37,9 @@ def whole(answer: Parts | LongResponse) -> bytes:
 class BrokerLink:
     """One connection to a broker's client listener."""
 
-    def __init__(self, address: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, address: str, timeout_s: float = TIMEOUT_S, client_id: str = "test") -> None:
         """Connect to "host:port"."""
+        self._client_id = client_id
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout_s)
         self._correlation_id = 0
@@ -53,7 +54,7 @@ class BrokerLink:
         self._correlation_id += 1
         flexible = is_flexible(api_key, api_version)
         self.socket.sendall(
-            pack_request(api_key, api_version, self._correlation_id, "test", body, flexible=flexible)
+            pack_request(api_key, api_version, self._correlation_id, self._client_id, body, flexible=flexible)
         )
 
     def answer(self, api_key: int, api_version: int) -> Any:

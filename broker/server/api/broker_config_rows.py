@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.config.broker import BrokerConfig, CleanerSection, GroupsSection
+from broker.config.broker import BrokerConfig
 from broker.config.listeners import LISTENER_PROTOCOLS
-from broker.server.api.fetch import FETCH_BYTES_MAX
+from broker.config.sections import CleanerSection, GroupsSection
 from broker.server.api.topic_config_rows import ConfigSource, SettingRow, config_row
+from broker.server.throttling import FETCH_BYTES_MAX
 from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX, THROTTLED_RATES, VERIFICATION
 from quorum.metadata.topic_setting_rows import Kind, text_of

@@ -1,10 +1,8 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: settings of topics, and what a broker runs with.
 
 Decides which resources have settings: topics, and this broker, most of whose settings come from broker.toml
-and may only be read. What may change, and to which values, is decided where the settings are. No client has
-quotas.
-Source: Kafka's DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339);
-DescribeClientQuotas (KIP-546).
+and may only be read. What may change, and to which values, is decided where the settings are.
+Source: Kafka's DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
 """
 
 from __future__ import annotations
@@ -113,11 +111,6 @@ def _result(resource: _Resource, error_code: ErrorCode, message: str | None) -> 
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
     }
-
-
-def describe_client_quotas(_services: BrokerServices, _call: Call) -> Answer:
-    """Answer that nothing matches."""
-    return {"error_code": ErrorCode.NONE, "error_message": None, "entries": ()}
 
 
 async def incremental_alter_configs(services: BrokerServices, call: Call) -> Answer:

@@ -24,6 +24,7 @@ from broker.server.api.partitions import (
 )
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
+from broker.server.throttling import fetch_bytes_max, throttle_fetch
 from broker.wire.codec import milliseconds
 from broker.wire.packing import FetchedPartition, FetchedTopic, pack_fetch_response
 from controller.wire.codes import ErrorCode
@@ -31,8 +32,6 @@ from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 
-#: Largest answer, whatever a client asks for; Kafka's fetch.max.bytes.
-FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 #: A request about more partitions leaves the loop between reading and answering.
 LONG_PARTITIONS_MIN: Final = 1000
 _CONSUMER: Final = -1
@@ -84,6 +83,7 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
         named = _due(services, session)
         if call.request.on_next is not None:
             call.request.on_next.append(session.end)
+    bytes_max = min(request.max_bytes, fetch_bytes_max(services, call), call.request.answer_bytes_max)
     positions, refused = named.positions, dict[PartitionKey, FetchOutcome]()
     outcomes = refused
     if call.access.lists is not None:
@@ -97,8 +97,8 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
             reader,
             # What is not known or refused is worth an answer.
             max_wait_ms=0 if named.unknown or refused else milliseconds(request.max_wait),
-            min_bytes=request.min_bytes,
-            max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.request.answer_bytes_max),
+            min_bytes=min(request.min_bytes, bytes_max),
+            max_bytes=bytes_max,
             session=session,
         )
     if call.access.lists is not None:
@@ -107,11 +107,26 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
     if len(positions) > LONG_PARTITIONS_MIN:
         # Reading held the loop for long enough; others are next.
         await asyncio.sleep(0)
+    throttle_ms, passes = throttle_fetch(services, call, outcomes.values())
+    if not passes:
+        return _throttled(services, version, session, is_full, throttle_ms)
     if session is None:
-        return _pack(services, version, call.listener, named, outcomes)
+        return _pack(services, version, call.listener, named, outcomes, throttle_ms=throttle_ms)
     ids = {key: each.topic_id for key in outcomes if (each := session.partitions.get(key)) is not None}
     answered = session.answer(outcomes, is_full=is_full)
-    return _pack(services, version, call.listener, named, answered, session_id=session.session_id, ids=ids)
+    about = services, version, call.listener, named, answered
+    return _pack(*about, session_id=session.session_id, ids=ids, throttle_ms=throttle_ms)
+
+
+def _throttled(
+    services: BrokerServices, version: int, session: _Session | None, is_full: bool, throttle_ms: int
+) -> Answer:
+    """Answer without anything; what would begin a session begins none."""
+    if session is not None and is_full:
+        services.replicas.fetching.sessions.end(session)
+        session = None
+    session_id = NO_SESSION if session is None else session.session_id
+    return pack_fetch_response(version, (), session_id=session_id, throttle_ms=throttle_ms)
 
 
 def _refused(call: Call, keys: Iterable[PartitionKey]) -> dict[PartitionKey, FetchOutcome]:
@@ -215,6 +230,7 @@ def _pack(
     outcomes: Mapping[PartitionKey, FetchOutcome],
     *,
     session_id: int = NO_SESSION,
+    throttle_ms: int = 0,
     ids: Mapping[PartitionKey, uuid.UUID | None] | None = None,
 ) -> Answer:
     view = services.view
@@ -249,4 +265,6 @@ def _pack(
         topics.setdefault(("", topic_id), []).append(refused)
     rows = [FetchedTopic(name, found, partitions) for (name, found), partitions in topics.items()]
     endpoints = client_endpoints(view, leaders, listener)
-    return pack_fetch_response(version, rows, session_id=session_id, node_endpoints=endpoints)
+    return pack_fetch_response(
+        version, rows, session_id=session_id, node_endpoints=endpoints, throttle_ms=throttle_ms
+    )

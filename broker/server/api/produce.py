@@ -14,6 +14,7 @@ from broker.replication.outcomes import ProduceOutcome
 from broker.server.api.partitions import client_endpoints, current_leader, partition_error
 from broker.server.requests import Answer, Call, CloseConnectionError
 from broker.server.services import BrokerServices
+from broker.server.throttling import throttle_produce
 from broker.wire.codec import milliseconds
 from broker.wire.packing import ProducedPartition, pack_produce_response
 from controller.wire.codes import ErrorCode, code_name
@@ -56,10 +57,11 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
                 transactional_id=request.transactional_id,
             )
         )
+    throttle_ms = throttle_produce(services, call)
     if request.acks == 0:
         _check_unacknowledged(outcomes)
         return None
-    return _packed(services, call, outcomes)
+    return _packed(services, call, outcomes, throttle_ms)
 
 
 def _refusal(call: Call) -> ProduceOutcome | None:
@@ -82,7 +84,9 @@ def _check_unacknowledged(outcomes: dict[PartitionKey, ProduceOutcome]) -> None:
             )
 
 
-def _packed(services: BrokerServices, call: Call, outcomes: dict[PartitionKey, ProduceOutcome]) -> Answer:
+def _packed(
+    services: BrokerServices, call: Call, outcomes: dict[PartitionKey, ProduceOutcome], throttle_ms: int
+) -> Answer:
     view = services.view
     leaders: set[int] = set()
     topics = []
@@ -108,4 +112,6 @@ def _packed(services: BrokerServices, call: Call, outcomes: dict[PartitionKey, P
             )
         topics.append((topic.name, rows))
     endpoints = client_endpoints(view, leaders, call.listener) if leaders else ()
-    return pack_produce_response(call.request.api_version, topics, node_endpoints=endpoints)
+    return pack_produce_response(
+        call.request.api_version, topics, node_endpoints=endpoints, throttle_ms=throttle_ms
+    )

@@ -10,12 +10,13 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.server.api.partitions import partition_error
 from broker.server.api.topic_config_rows import topic_config_rows
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
+from broker.server.throttling import Mutations
 from broker.wire.codec import Values, milliseconds
 from controller.core.outcomes import TopicOutcome
 from controller.core.requests import NewPartitions, NewTopic
@@ -41,6 +42,12 @@ def _not_controller(name: str | None, topic_id: uuid.UUID | None = None) -> Valu
     return _Result(name, ErrorCode.NOT_CONTROLLER, problem, topic_id)._asdict()
 
 
+#: From these versions on single topics are refused by a quota; before, the whole request only throttles.
+_STRICT_CREATE: Final = 6
+_STRICT_ADD: Final = 3
+_STRICT_DELETE: Final = 5
+
+
 async def create_topics(services: BrokerServices, call: Call) -> Answer:
     """Create topics, or only check them."""
     request = call.body
@@ -51,8 +58,12 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
     counts = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
     refused: dict[str, Values] = {}
+    mutations = Mutations(services, call, strict_since=_STRICT_CREATE, counts=not request.validate_only)
     for topic in request.topics:
         new = _new_topic(topic, counts[topic.name])
+        if isinstance(new, NewTopic):
+            refusal = mutations.refusal(new.name, _partition_count(services, new))
+            new = new if refusal is None else _Result(topic.name, *refusal)
         if isinstance(new, NewTopic):
             wanted.append(new)
         else:
@@ -66,7 +77,8 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
             wanted, timeout_ms=milliseconds(request.timeout), validate_only=request.validate_only
         )
     created = (_created_row(services, call, name, outcome) for name, outcome in outcomes.items())
-    return {"topics": (row for rows in (refused.values(), created) for row in rows)}
+    rows = (row for rows in (refused.values(), created) for row in rows)
+    return {"topics": rows, "throttle_time": mutations.end(outcomes)}
 
 
 def _new_topic(topic: Any, count: int) -> NewTopic | _Result:
@@ -134,6 +146,7 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
     )
     rows: list[Values] = []
     wanted: dict[str, uuid.UUID | None] = {}
+    mutations = Mutations(services, call, strict_since=_STRICT_DELETE)
     for name, found in dict.fromkeys(asked):
         named = name
         if found is not None and name is None:
@@ -146,14 +159,22 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
             code, problem = ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
         elif counts[named] > 1:
             code, problem = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+        elif (refusal := mutations.refusal(named, _partitions_of(services, named))) is not None:
+            code, problem = refusal
         else:
             wanted[named] = found
             continue
         rows.append(_Result(name, code, problem, found)._asdict())
+    outcomes: Mapping[str, TopicOutcome] = {}
     if wanted:
         outcomes = await controller.delete_topics(list(wanted), timeout_ms=milliseconds(request.timeout))
         rows += [_deleted_row(services, name, outcomes[name], found) for name, found in wanted.items()]
-    return {"responses": rows}
+    return {"responses": rows, "throttle_time": mutations.end(outcomes)}
+
+
+def _partitions_of(services: BrokerServices, topic: str) -> int:
+    found = services.view.topics.get(topic)
+    return 0 if found is None else len(found.partitions)
 
 
 def _deleted_row(
@@ -176,12 +197,16 @@ async def create_partitions(services: BrokerServices, call: Call) -> Answer:
         for name, count in counts.items()
         if count > 1
     }
-    wanted = [_new_partitions(topic) for topic in request.topics if topic.name not in rows]
-    known = services.view.topics
-    added = sum(
-        max(each.count - (len(known[each.name].partitions) if each.name in known else 0), 1)
-        for each in wanted
-    )
+    mutations = Mutations(services, call, strict_since=_STRICT_ADD, counts=not request.validate_only)
+    wanted: list[NewPartitions] = []
+    added = 0
+    for each in (_new_partitions(topic) for topic in request.topics if topic.name not in rows):
+        count = max(each.count - _partitions_of(services, each.name), 1)
+        if (refusal := mutations.refusal(each.name, count)) is not None:
+            rows[each.name] = _Result(each.name, *refusal)._asdict()
+            continue
+        wanted.append(each)
+        added += count
     outcomes: Mapping[str, TopicOutcome] = {}
     if added > TOPIC_PARTITIONS_MAX and len(wanted) > 1:
         outcomes = {each.name: _too_many(added) for each in wanted}
@@ -191,7 +216,7 @@ async def create_partitions(services: BrokerServices, call: Call) -> Answer:
         )
     for name, outcome in outcomes.items():
         rows[name] = _Result(name, outcome.error_code, outcome.message)._asdict()
-    return {"results": list(rows.values())}
+    return {"results": list(rows.values()), "throttle_time": mutations.end(outcomes)}
 
 
 def _new_partitions(topic: Any) -> NewPartitions:
