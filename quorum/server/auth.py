@@ -26,6 +26,8 @@ log = logging.getLogger("quorate.server")
 IDENTITIES_MAX: Final = 32
 IDENTITIES_BYTES_MAX: Final = 8192
 _NONCE_BYTES: Final = 24
+#: by which a node's own client proves that it is that; it adds no identity
+OWN_SCHEME: Final = "node"
 
 Identities = list[list[str]]
 
