@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.config.broker import GroupsSection
+from broker.config.sections import GroupsSection
 from broker.core.cluster_view import ClusterView
 from broker.core.groups.model import GroupLimits, GroupOptions
 from broker.groups.term import GroupsTerm

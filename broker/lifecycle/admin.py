@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from broker.config.broker import BrokerLimitsSection
+from broker.config.sections import BrokerLimitsSection
 from broker.groups.term import GroupsTerm, clock_ms
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts

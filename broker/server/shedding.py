@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from broker.config.broker import BrokerLimitsSection
+from broker.config.sections import BrokerLimitsSection
 from broker.server.refusals import Refusals
 from quorum.platform.accepting import Room
 from quorum.platform.budgets import Budgets, ByteBudget, Holder

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.config.broker import BrokerConfig, CleanerSection, GroupsSection
+from broker.config.broker import BrokerConfig
 from broker.config.listeners import LISTENER_PROTOCOLS
+from broker.config.sections import CleanerSection, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
 from broker.server.api.topic_config_rows import ConfigSource, SettingRow, config_row
 from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
