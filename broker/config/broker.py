@@ -38,6 +38,7 @@ from broker.config.security import BrokerSecuritySection
 from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
+from quorum.config.logins import QUORUM_LOGIN, check_login
 from quorum.config.node import read_peer_secrets
 from quorum.config.settings import (
     BROKER_PREFIX,
@@ -196,8 +197,7 @@ def _build(
     tls = read_tls(BrokerTlsSection, BROKER_TLS, raw, folder, problems)
     if listen:
         check_listen(listen, problems)
-    if listen and sasl:
-        check_sasl(sasl, dict(listen.listeners), problems)
+    _check_proofs(quorum, listen, sasl, problems)
     if advertised:
         check_advertised(advertised, listen, problems)
     if security:
@@ -242,6 +242,19 @@ def _build(
         sasl,
         MappingProxyType(tls),
     )
+
+
+def _check_proofs(
+    quorum: QuorumSection | None,
+    listen: BrokerListenSection | None,
+    sasl: SaslSection | None,
+    problems: list[ConfigProblem],
+) -> None:
+    """Check by what the broker proves itself to the quorum, and by what its clients do to it."""
+    if quorum:
+        check_login(quorum.sasl_username, quorum.sasl_password_file, QUORUM_LOGIN, problems)
+    if listen and sasl:
+        check_sasl(sasl, dict(listen.listeners), problems)
 
 
 def _check_groups(groups: GroupsSection, problems: list[ConfigProblem]) -> None:

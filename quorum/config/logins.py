@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
-from quorum.errors import ConfigError, ConfigProblem, remedy_for_os
+from quorum.errors import ConfigError, ConfigProblem, UsageError, remedy_for_os
 
 log = logging.getLogger("quorate.security")
 
@@ -82,6 +82,24 @@ def read_password(path: Path, field: str) -> str:
     if len(password) > PASSWORD_BYTES_MAX or not _PASSWORD.fullmatch(password):
         raise ConfigError(field, str(path), "holds no password", _REMEDY)
     return password
+
+
+def read_login(name: str | None, path: Path | None, options: tuple[str, str]) -> FileLogin | None:
+    """Return the login that two options of a command mean; None: neither is given.
+
+    Args:
+        name: "": as None. path: of the password's file. options: how they are called.
+
+    Raises:
+        UsageError: one is missing, or wrong.
+    """
+    problems: list[ConfigProblem] = []
+    check_login(name or "", path, options, problems)
+    if problems:
+        first = problems[0]
+        value = f" {first.value}" if first.value != '""' else ""
+        raise UsageError(f"{first.field}{value} {first.problem}", first.remedy)
+    return None if path is None else FileLogin(name or "", path, options[1])
 
 
 def check_login(name: str, path: Path | None, fields: tuple[str, str], problems: list[ConfigProblem]) -> None:
