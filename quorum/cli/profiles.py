@@ -125,6 +125,9 @@ def use_profile(parser: argparse.ArgumentParser, profile: Mapping[str, str]) -> 
             # SUPPRESS: the option of the same name before the command counts.
             if action.default == argparse.SUPPRESS or (is_address and action.default is None):
                 continue
+            if action.choices is not None and value not in action.choices:
+                known = ", ".join(map(str, action.choices))
+                raise UsageError(f"profile: {key} = {shown(value)}", f"give one of {known}")
             action.default = value
 
 
