@@ -29,6 +29,7 @@ from broker.client.partitions import (
     read_list_offsets,
     read_produce,
 )
+from broker.client.proofs import BrokerProof
 from broker.client.topics import (
     ConfigRow,
     TopicResult,
@@ -78,6 +79,7 @@ class BrokerClient:
         client_id: str = "quorate",
         timeout_ms: int = 10_000,
         tls: MakeContext | None = None,
+        sasl: BrokerProof | None = None,
     ) -> None:
         """Connect to nobody yet.
 
@@ -85,13 +87,14 @@ class BrokerClient:
             bootstrap: "host:port,…" of client listeners; one that answers is enough.
             client_id: names this process to people. timeout_ms: of one call, attempts and pauses together.
             tls: makes the context of each connection; None: plain.
+            sasl: what is proved on each connection; None: nothing.
 
         Raises:
             UsageError: an address is malformed.
         """
         self._bootstrap: list[Address] = [parse_address(each.strip()) for each in bootstrap.split(",")]
         self._timeout_ms = timeout_ms
-        self._links = Links(client_id, tls)
+        self._links = Links(client_id, tls, sasl)
         self._metadata = ClusterMetadata(None, -1, {}, {})
 
     async def __aenter__(self) -> Self:

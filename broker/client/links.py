@@ -13,14 +13,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from broker.client.errors import BrokerRequestError, UnsupportedByBrokerError
+from broker.client.proofs import BrokerProof
 from broker.wire.codec import Values, decode_response, encode_request, is_flexible
 from broker.wire.packing import Parts
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import (
+    BrokerAuthenticationError,
     BrokerConnection,
     BrokerUnreachableError,
 )
+from controller.wire.scram import ScramError
 from quorum.config.address import parse_member_address
 from quorum.errors import UsageError, shown, told_by_os
 from quorum.platform.tls import MakeContext
@@ -28,6 +31,8 @@ from quorum.platform.tls import MakeContext
 #: The version that every broker knows.
 _API_VERSIONS_VERSION: Final = 0
 _VERSION_MAX: Final = 32_767
+#: of the time for which a proof holds, how much a connection is used
+_LIFETIME_SHARE: Final = 0.85
 
 #: The versions that this client speaks, both inclusive.
 SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
@@ -64,9 +69,16 @@ Address = tuple[str, int]
 class Link:
     """One connection and what its broker serves."""
 
-    def __init__(self, connection: BrokerConnection, served: dict[int, tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        connection: BrokerConnection,
+        served: dict[int, tuple[int, int]],
+        until_s: float = float("inf"),
+    ) -> None:
         self.connection = connection
         self._served = served
+        #: by the loop's clock; then another connection takes its place, before its proof is out of date
+        self.until_s = until_s
 
     def version(self, api_key: ApiKey, *, at_least: int = 0, at_most: int = _VERSION_MAX) -> int:
         """Return the version in which a request is sent."""
@@ -116,9 +128,10 @@ class Link:
 class Links:
     """The connections of one client."""
 
-    def __init__(self, client_id: str, tls: MakeContext | None) -> None:
+    def __init__(self, client_id: str, tls: MakeContext | None, sasl: BrokerProof | None) -> None:
         self._client_id = client_id
         self._tls = tls
+        self._sasl = sasl
         self._links: dict[Address, Link] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
 
@@ -126,6 +139,11 @@ class Links:
         """Return the connection to an address; opens it if there is none."""
         async with self._opening.setdefault(address, asyncio.Lock()):
             link = self._links.get(address)
+            loop = asyncio.get_running_loop()
+            if link is not None and loop.time() >= link.until_s:
+                # What is under way on it has its time.
+                loop.call_later(timeout_ms / 1000, link.connection.close)
+                link = None
             if link is None or link.connection.closed:
                 link = self._links[address] = await self._open(address, timeout_ms)
             return link
@@ -152,12 +170,22 @@ class Links:
             response = decode_response(ApiKey.API_VERSIONS, _API_VERSIONS_VERSION, body)
             if response.error_code != ErrorCode.NONE:
                 raise BrokerRequestError(f"broker {name}, ApiVersions", response.error_code)
+            until_s = float("inf")
+            if self._sasl is not None:
+                lifetime_ms = await connection.prove(self._sasl.begin(), timeout_ms)
+                if lifetime_ms:
+                    until_s = asyncio.get_running_loop().time() + lifetime_ms * _LIFETIME_SHARE / 1000
             negotiated = True
+        except ScramError as error:
+            problem = f"broker {name} and this client: {error.message}"
+            raise BrokerAuthenticationError(problem, error.remedy) from error
         finally:
             if not negotiated:
                 connection.close()
         return Link(
-            connection, {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+            connection,
+            {row.api_key: (row.min_version, row.max_version) for row in response.api_keys},
+            until_s,
         )
 
     def close(self) -> None:

@@ -7,15 +7,18 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.broker import require_extra
 from quorum.cli.commands.status import add_tls_options
+from quorum.config.logins import read_login
 from quorum.errors import printable
 from quorum.platform.tls import DIALLING
 
 if TYPE_CHECKING:
     from broker.client.partition_admin import PartitionAdminClient, PartitionResult
+    from broker.client.proofs import BrokerProof
     from quorum.metadata.paths import PartitionKey
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -42,6 +45,7 @@ def add_actions(
         help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
     )
     add_tls_options(shared)
+    _add_sasl_options(shared)
     shared.add_argument("--json", action="store_true", help="print JSON")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text, act in rows:
@@ -50,15 +54,44 @@ def add_actions(
         yield name, action
 
 
+def _add_sasl_options(parser: argparse.ArgumentParser) -> None:
+    about = "prove to brokers to be this user, on their SASL listeners"
+    parser.add_argument("--sasl", dest="kafka_sasl", metavar="NAME", help=about)
+    parser.add_argument(
+        "--password-file",
+        dest="kafka_password_file",
+        metavar="FILE",
+        type=Path,
+        help="the user's password, alone in the file, mode 0600",
+    )
+    parser.add_argument(
+        "--mechanism",
+        dest="kafka_mechanism",
+        default="SCRAM-SHA-256",
+        choices=("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"),
+        help="by which it is proved (default: SCRAM-SHA-256)",
+    )
+
+
+def _proof(arguments: argparse.Namespace) -> BrokerProof | None:
+    from broker.client.proofs import BrokerProof
+
+    name, file = arguments.kafka_sasl, arguments.kafka_password_file
+    login = read_login(name, file, ("--sasl", "--password-file"))
+    return None if login is None else BrokerProof(login, arguments.kafka_mechanism)
+
+
 def run_action(arguments: argparse.Namespace) -> int:
     """Ask brokers and print; returns the exit code."""
     require_extra()
     from broker.client.partition_admin import PartitionAdminClient
 
+    proof = _proof(arguments)
+
     async def ask() -> int:
         act: Act = arguments.act
         async with PartitionAdminClient(
-            arguments.bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get()
+            arguments.bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get(), sasl=proof
         ) as client:
             return await act(client, arguments)
 

@@ -39,6 +39,7 @@ from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
 from quorum.config.audit import AuditSection, check_audit
+from quorum.config.logins import QUORUM_LOGIN, check_login
 from quorum.config.node import read_peer_secrets
 from quorum.config.settings import (
     BROKER_PREFIX,
@@ -202,8 +203,7 @@ def _build(
         check_audit(audit, problems)
     if listen:
         check_listen(listen, problems)
-    if listen and sasl:
-        check_sasl(sasl, dict(listen.listeners), problems)
+    _check_proofs(quorum, listen, sasl, problems)
     if advertised:
         check_advertised(advertised, listen, problems)
     if security:
@@ -246,6 +246,19 @@ def _build(
         audit,
         MappingProxyType(tls),
     )
+
+
+def _check_proofs(
+    quorum: QuorumSection | None,
+    listen: BrokerListenSection | None,
+    sasl: SaslSection | None,
+    problems: list[ConfigProblem],
+) -> None:
+    """Check by what the broker proves itself to the quorum, and by what its clients do to it."""
+    if quorum:
+        check_login(quorum.sasl_username, quorum.sasl_password_file, QUORUM_LOGIN, problems)
+    if listen and sasl:
+        check_sasl(sasl, dict(listen.listeners), problems)
 
 
 def _check_groups(groups: GroupsSection, problems: list[ConfigProblem]) -> None:

@@ -63,6 +63,9 @@ class QuorumSection:
     hosts: tuple[Address, ...] = setting(_HOSTS, (Address("127.0.0.1", 2181),))
     #: dial them by TLS, [tls.quorum]
     ssl: bool = setting(BOOLEAN, False)
+    #: prove this name by SASL DIGEST-MD5 there; its password is in the file
+    sasl_username: str = setting(text(".*", "a name"), "")
+    sasl_password_file: Path | None = setting(OPTIONAL_PATH, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from controller.election.store import ensure_base_paths, ensure_cluster_id
 from quorum.client import ConnectionLossError
 from quorum.config.audit import audit_log
 from quorum.config.certificates import RELOAD_S, Certificates
+from quorum.config.logins import QUORUM_LOGIN, FileLogin
 from quorum.config.node import read_peer_secrets
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
@@ -195,8 +196,10 @@ class Broker:
         quorum = self.state.config.quorum
         hosts = ",".join(map(str, quorum.hosts))
         tls = self._certificates.dialling("quorum") if "quorum" in self._certificates else None
+        name, file = quorum.sasl_username, quorum.sasl_password_file
+        sasl = None if file is None else FileLogin(name, file, QUORUM_LOGIN[1])
         while True:
-            session = self.state.session = BrokerSession(self.state.config, hosts, self.fail, tls)
+            session = self.state.session = BrokerSession(self.state.config, hosts, self.fail, tls, sasl)
             try:
                 await session.client.start(CONNECT_PATIENCE_MS)
             except QuorateError as error:

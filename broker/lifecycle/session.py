@@ -26,6 +26,7 @@ from controller.core.options import ControllerOptions
 from controller.election.store import register_broker
 from controller.runtime.controller import Controller
 from quorum.client import Client, ClientState
+from quorum.config.logins import FileLogin
 from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.platform.tasks import TaskSet
@@ -57,6 +58,7 @@ class BrokerSession:
         hosts: str,
         on_failure: Callable[[BaseException], None],
         tls: MakeContext | None,
+        sasl: FileLogin | None,
     ) -> None:
         """Make a client that is not started.
 
@@ -65,8 +67,10 @@ class BrokerSession:
             hosts: of the quorum.
             on_failure: called with a defect in one of the tasks.
             tls: makes the context of each connection; None: plain.
+            sasl: what is proved to the quorum; None: nothing.
         """
-        self.client = Client(hosts, session_timeout_ms=config.broker.session_timeout_ms, tls=tls)
+        timeout_ms = config.broker.session_timeout_ms
+        self.client = Client(hosts, session_timeout_ms=timeout_ms, tls=tls, sasl=sasl)
         self.registration: Registration | None = None
         #: Set when another session must follow this one.
         self.lost = asyncio.Event()

@@ -23,7 +23,7 @@ from controller.wire.frames import (
     response_body_offset,
 )
 from controller.wire.incoming import FrameBuffer, scratch
-from controller.wire.scram import ScramClient, ScramError
+from controller.wire.scram import SaslClient, ScramClient, ScramError
 from quorum.errors import Fault, QuorateError, told_by_os
 from quorum.platform.tls import MakeContext
 
@@ -117,7 +117,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = await cls.connect(host, port, client_id=client_id, tls=tls)
-                await connection._authenticate(ScramClient(secrets[0], cluster_id), timeout_ms)
+                await connection.prove(ScramClient.of_peer(secrets[0], cluster_id), timeout_ms)
                 return connection
         except TimeoutError as error:
             problem = f"broker {address} does not answer within {timeout_ms} ms"
@@ -134,19 +134,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if connection is not None and not connection._authenticated:
                 connection.close()
 
-    async def _authenticate(self, scram: ScramClient, timeout_ms: int) -> None:
-        async def step(message: bytes) -> bytes:
-            request = sasl.authenticate_request(message)
-            body = await self.request(
-                sasl.SASL_AUTHENTICATE,
-                sasl.SASL_AUTHENTICATE_VERSION,
-                request,
-                flexible=True,
-                timeout_ms=timeout_ms,
-            )
-            return sasl.read_authenticate_response(body)
+    async def prove(self, client: SaslClient, timeout_ms: int) -> int:
+        """Prove who this is, before anything else is asked.
 
-        handshake = sasl.handshake_request()
+        Args:
+            client: the exchange. timeout_ms: for each of its requests.
+
+        Returns:
+            For how many milliseconds the proof holds; 0: for ever.
+
+        Raises:
+            ScramError: the broker refuses it, or does not prove itself.
+        """
+        handshake = sasl.handshake_request(client.mechanism)
         body = await self.request(
             sasl.SASL_HANDSHAKE,
             sasl.SASL_HANDSHAKE_VERSION,
@@ -154,10 +154,21 @@ class BrokerConnection(asyncio.BufferedProtocol):
             flexible=False,
             timeout_ms=timeout_ms,
         )
-        sasl.check_handshake_response(body)
-        server_first = await step(scram.first())
-        scram.finish(await step(scram.final(server_first)))
+        sasl.check_handshake_response(body, client.mechanism)
+        message: bytes | None = client.first()
+        lifetime_ms = 0
+        while message is not None:
+            body = await self.request(
+                sasl.SASL_AUTHENTICATE,
+                sasl.SASL_AUTHENTICATE_VERSION,
+                sasl.authenticate_request(message),
+                flexible=True,
+                timeout_ms=timeout_ms,
+            )
+            answer, lifetime_ms = sasl.read_authenticate_response(body, client.remedy)
+            message = client.take(answer)
         self._authenticated = True
+        return lifetime_ms
 
     @property
     def closed(self) -> bool:

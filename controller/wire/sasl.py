@@ -117,9 +117,9 @@ class SaslGate:
         return code
 
 
-def handshake_request() -> bytes:
+def handshake_request(mechanism: str = MECHANISM) -> bytes:
     """Return the body of SaslHandshake 1."""
-    return _encode(SaslHandshakeRequest(mechanism=MECHANISM))
+    return _encode(SaslHandshakeRequest(mechanism=mechanism))
 
 
 def authenticate_request(message: bytes) -> bytes:
@@ -127,21 +127,28 @@ def authenticate_request(message: bytes) -> bytes:
     return _encode(SaslAuthenticateRequest(auth_bytes=message))
 
 
-def check_handshake_response(body: Buffer) -> None:
+def check_handshake_response(body: Buffer, mechanism: str) -> None:
     """Read the answer to SaslHandshake 1."""
-    code = int(decode(SaslHandshakeResponse, body).error_code)
+    response = decode(SaslHandshakeResponse, body)
+    code = int(response.error_code)
     if code != ErrorCode.NONE:
-        raise ScramError(f"the broker refuses {MECHANISM}: {code_name(code)}", "dial its broker listener")
+        offered = ", ".join(map(shown, response.mechanisms)) or "none"
+        remedy = f"dial a listener that offers it; this one offers: {offered}"
+        raise ScramError(f"the broker refuses {mechanism}: {code_name(code)}", remedy)
 
 
-def read_authenticate_response(body: Buffer) -> bytes:
-    """Read the answer to SaslAuthenticate 2; return the broker's message of the exchange."""
+def read_authenticate_response(body: Buffer, remedy: str) -> tuple[bytes, int]:
+    """Read the answer to SaslAuthenticate 2.
+
+    Returns:
+        The broker's message of the exchange, and for how many milliseconds the proof holds, 0: for ever.
+    """
     response = decode(SaslAuthenticateResponse, body)
     code = int(response.error_code)
     if code != ErrorCode.NONE:
         story = f"the broker refuses with {code_name(code)}: {shown(response.error_message)}"
-        raise ScramError(story, "prove the peer secret that the cluster's brokers have")
-    return response.auth_bytes
+        raise ScramError(story, remedy)
+    return response.auth_bytes, response.session_lifetime // timedelta(milliseconds=1)
 
 
 def _request(api_key: int, version: int) -> Any:

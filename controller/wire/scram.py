@@ -22,7 +22,7 @@ from secrets import token_urlsafe
 from typing import Final, NamedTuple, Protocol
 
 from quorum.errors import Fault, QuorateError, shown
-from quorum.metadata.user_records import scram_keys
+from quorum.metadata.user_records import ITERATIONS_MAX, ITERATIONS_MIN, Mechanism, scram_keys
 
 MECHANISM: Final = "SCRAM-SHA-256"
 USER: Final = "quorate"
@@ -35,6 +35,7 @@ _NONCE_BYTES: Final = 24
 _GS2_HEADER: Final = "n,,"
 #: what begins the first message: no channel binding, and perhaps an identity to act as
 _GS2: Final = re.compile(r"[ny],(?:a=([^,]*))?,")
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 _ESCAPES: Final = re.compile(r"(?:[^=,]|=2C|=3D)*")
 _SAME_FILE: Final = "give all brokers of the cluster the same peer_secret_file"
 
@@ -72,14 +73,16 @@ class ScramKeys:
     verifier: ScramVerifier
 
     @classmethod
-    def derive(cls, secret: str, salt: bytes, iterations: int) -> ScramKeys:
+    def derive(cls, secret: str, salt: bytes, iterations: int, digest: str = "sha256") -> ScramKeys:
         """Derive the keys of one secret; takes about 2 ms."""
-        salted = hashlib.pbkdf2_hmac("sha256", secret.encode(), salt, iterations)
-        return cls(hmac.digest(salted, b"Client Key", "sha256"), ScramVerifier(*scram_keys(salted, "sha256")))
+        salted = hashlib.pbkdf2_hmac(digest, secret.encode(), salt, iterations)
+        verifier = ScramVerifier(*scram_keys(salted, digest), digest)
+        return cls(hmac.digest(salted, b"Client Key", digest), verifier)
 
     def proof(self, auth_message: bytes) -> bytes:
         """What a client sends to show that it knows the secret."""
-        return _xor(self.client_key, hmac.digest(self.verifier.stored_key, auth_message, "sha256"))
+        digest = self.verifier.digest
+        return _xor(self.client_key, hmac.digest(self.verifier.stored_key, auth_message, digest))
 
 
 @lru_cache(maxsize=_CACHED_KEYS_MAX)
@@ -87,22 +90,102 @@ def _cluster_keys(secret: str, cluster_id: str) -> ScramKeys:
     return ScramKeys.derive(secret, cluster_id.encode(), ITERATIONS)
 
 
-class ScramClient:
-    """The client's half of one exchange: first(), then final(answer), then finish(answer)."""
+class SaslClient(Protocol):
+    """The client's half of one exchange of a mechanism."""
 
-    def __init__(self, secret: str, cluster_id: str, *, nonce: str = "") -> None:
+    mechanism: str
+    #: what to do where the broker refuses
+    remedy: str
+
+    def first(self) -> bytes:
+        """Return the first message."""
+
+    def take(self, answer: bytes, /) -> bytes | None:
+        """Take an answer; returns the next message, or None: it is over. Raises ScramError."""
+
+
+class PlainClient:
+    """PLAIN: one message with the password itself. Source: RFC 4616."""
+
+    mechanism = "PLAIN"
+
+    def __init__(self, user: str, password: str, remedy: str) -> None:
+        self._message = f"\0{user}\0{password}".encode()
+        self.remedy = remedy
+
+    def first(self) -> bytes:
+        """Return the message."""
+        return self._message
+
+    def take(self, _answer: bytes) -> bytes | None:
+        """End: there is nothing that the broker proves."""
+        return None
+
+
+class ScramClient:
+    """The client's half of one exchange of SCRAM, with what it knows as a function of salt and iterations."""
+
+    def __init__(
+        self,
+        user: str,
+        mechanism: str,
+        keys: Callable[[bytes, int], ScramKeys],
+        remedy: str,
+        nonce: str = "",
+    ) -> None:
         """Prepare one exchange.
 
         Args:
-            secret: the peer secret.
-            cluster_id: of this process; a broker of another cluster is refused.
+            user: whose proof it is. mechanism: its name.
+            keys: derives the keys of the salt and the number of iterations that the broker names; raises
+                ScramError where they cannot be right.
+            remedy: what to do where the broker refuses.
             nonce: printable and without a comma; made up when absent.
         """
-        self._keys = _cluster_keys(secret, cluster_id)
-        self._cluster_id = cluster_id
+        self.mechanism, self.remedy = mechanism, remedy
+        self._derive = keys
         self._nonce = nonce or token_urlsafe(_NONCE_BYTES)
-        self._first_bare = f"n={USER},r={self._nonce}"
+        escaped = user.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={escaped},r={self._nonce}"
         self._expected_signature = b""
+
+    @classmethod
+    def of_peer(cls, secret: str, cluster_id: str, *, nonce: str = "") -> ScramClient:
+        """Prepare the exchange of a broker that knows a peer secret; another cluster's broker is refused."""
+
+        def keys(salt: bytes, iterations: int) -> ScramKeys:
+            if salt != cluster_id.encode():
+                theirs = shown(salt.decode(errors="replace"))
+                raise ScramError(
+                    f"the broker is of cluster {theirs}, this process of cluster {shown(cluster_id)}",
+                    "correct the address, or the cluster that this process belongs to",
+                )
+            if iterations != ITERATIONS:
+                raise ScramError(f"the broker asks for {iterations} iterations", f"{ITERATIONS} are used")
+            return _cluster_keys(secret, cluster_id)
+
+        return cls(USER, MECHANISM, keys, "prove the peer secret that the cluster's brokers have", nonce)
+
+    @classmethod
+    def of_user(
+        cls, user: str, password: str, mechanism: Mechanism, remedy: str, *, nonce: str = ""
+    ) -> ScramClient:
+        """Prepare the exchange of a user."""
+
+        def keys(salt: bytes, iterations: int) -> ScramKeys:
+            if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+                told = f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are done"
+                raise ScramError(f"the broker asks for {iterations} iterations", told)
+            return ScramKeys.derive(password, salt, iterations, mechanism.digest)
+
+        return cls(user, mechanism.text, keys, remedy, nonce)
+
+    def take(self, answer: bytes) -> bytes | None:
+        """Take an answer; returns the second message, or None."""
+        if not self._expected_signature:
+            return self.final(answer)
+        self.finish(answer)
+        return None
 
     def first(self) -> bytes:
         """Return the first message."""
@@ -114,25 +197,19 @@ class ScramClient:
         nonce = fields["r"]
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ScramError("the broker's nonce does not continue this one's", "it must follow RFC 5802")
-        salt = _unbase64(fields["s"])
-        if salt != self._cluster_id.encode():
-            theirs = shown(salt.decode(errors="replace"))
-            raise ScramError(
-                f"the broker is of cluster {theirs}, this process of cluster {shown(self._cluster_id)}",
-                "correct the address, or the cluster that this process belongs to",
-            )
-        if fields["i"] != str(ITERATIONS):
-            raise ScramError(f"the broker asks for {shown(fields['i'])} iterations", f"{ITERATIONS} are used")
+        if _NUMBER.fullmatch(fields["i"]) is None:
+            raise ScramError(f"the broker asks for {shown(fields['i'])} iterations", "it must be a number")
+        keys = self._derive(_unbase64(fields["s"]), int(fields["i"]))
         without_proof = f"c={_base64(_GS2_HEADER.encode())},r={nonce}"
         auth_message = f"{self._first_bare},{server_first.decode()},{without_proof}".encode()
-        self._expected_signature = self._keys.verifier.signature(auth_message)
-        return f"{without_proof},p={_base64(self._keys.proof(auth_message))}".encode()
+        self._expected_signature = keys.verifier.signature(auth_message)
+        return f"{without_proof},p={_base64(keys.proof(auth_message))}".encode()
 
     def finish(self, server_final: bytes) -> None:
         """Check that the broker knows the secret as well."""
         fields = _attributes(server_final, "v")
         if not hmac.compare_digest(_unbase64(fields["v"]), self._expected_signature):
-            raise ScramError("the broker does not know the peer secret", _SAME_FILE)
+            raise ScramError("the broker does not know the secret that is proved to it", self.remedy)
 
 
 class Presented(NamedTuple):

@@ -1,7 +1,8 @@
 """A client of the node itself, for what operators write and read linearizably over HTTP.
 
 A request of HTTP becomes one of ZooKeeper's protocol on the node's own client port, so access lists, limits
-and the order of commits are those of every client. Decides how long the session of these requests lives: it
+and the order of commits are those of every client. Only what all clients must prove is not asked of it: it
+shows that it is of the same process. Decides how long the session of these requests lives: it
 begins with the first and ends when none came for a while. Soft state only.
 
 Source: quorum.client.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from quorum.client import Client, ClientClosedError, NoServerError, SessionExpiredError
@@ -26,14 +27,15 @@ REQUEST_TIMEOUT_S: Final = 10.0
 class Gateway:
     """The client of an admin port, on the node's loop."""
 
-    def __init__(self, hosts: str, tls: MakeContext | None = None) -> None:
+    def __init__(self, hosts: str, proof: Callable[[], bytes], tls: MakeContext | None = None) -> None:
         """Connect to nothing yet.
 
         Args:
-            hosts: of the node's client port.
+            hosts: of the node's client port. proof: returns ServerOptions.own_proof.
             tls: makes the context of each connection; None: plain.
         """
         self._hosts = hosts
+        self._proof = proof
         self._tls = tls
         self._client: Client | None = None
         self._starting = asyncio.Lock()
@@ -54,6 +56,7 @@ class Gateway:
                     if self._client is None:
                         self._client = Client(self._hosts, tls=self._tls)
                         await self._client.start()
+                        await self._client.add_auth("node", self._proof())
                 yield self._client
         except (TimeoutError, SessionExpiredError, ClientClosedError, NoServerError):
             # The next request has another one.

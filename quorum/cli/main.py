@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ from quorum.cli.commands import (
     up,
     users,
 )
+from quorum.cli.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, read_profile, use_profile
+from quorum.config.logins import PROVING, read_login
 from quorum.config.tls import TlsSection, read_material
 from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
 from quorum.platform.terminal import styled
@@ -79,6 +82,7 @@ examples:
   quorate up                               three nodes (2181-2183) and brokers (9092-9094)
   quorate status                           who leads, how far each node is
   quorate shell ls /                       one command against the quorum
+  quorate --profile prod topics list       what is dialled and proved is in a file
 """
 
 
@@ -104,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         parser = build_parser()
+        if name := _profile(words):
+            use_profile(parser, read_profile(name, os.environ.get(FILE_VARIABLE, "")))
         arguments, unknown = parser.parse_known_args(words)
         if unknown:
             named = f"{parser.prog} {arguments.command}" if arguments.command else parser.prog
@@ -116,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.token_file is not None:
             use_token(Path(arguments.token_file))
         _use_tls(arguments)
+        _use_login(arguments)
         code = cast("Command", arguments.module).run(arguments)
         # here, where an error still has two lines; at the interpreter's end it would be a traceback
         print(end="", flush=True)
@@ -156,6 +163,12 @@ def _use_tls(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{option} {first.value}: {first.problem}", first.remedy) from error
 
 
+def _use_login(arguments: argparse.Namespace) -> None:
+    """Prove from here on to nodes what a command says by --sasl, and else nothing."""
+    name, file = getattr(arguments, "sasl", None), getattr(arguments, "password_file", None)
+    PROVING.set(read_login(name, file, ("--sasl", "--password-file")))
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line; its errors are UsageErrors."""
     parser = _Parser(
@@ -169,6 +182,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--token-file", metavar="FILE", help="token of the admin port that is asked, where it needs one"
     )
+    _add_profile(parser)
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands", parser_class=_Parser
     )
@@ -184,6 +198,21 @@ def build_parser() -> argparse.ArgumentParser:
         module.add_arguments(sub)
         sub.set_defaults(module=module)
     return parser
+
+
+def _add_profile(parser: argparse.ArgumentParser) -> None:
+    about = f"take what is dialled and proved from this table of {DEFAULT_FILE} ({FILE_VARIABLE})"
+    parser.add_argument("--profile", metavar="NAME", help=about)
+
+
+def _profile(words: Sequence[str]) -> str:
+    """Return the profile that the words before the command name, else the environment; "": none."""
+    before = _Parser(add_help=False, allow_abbrev=False)
+    _add_profile(before)
+    before.add_argument("--token-file")
+    before.add_argument("rest", nargs=argparse.REMAINDER)
+    found, _ = before.parse_known_args(words)
+    return os.environ.get(NAME_VARIABLE, "") if found.profile is None else str(found.profile)
 
 
 def _commands() -> dict[str, Command]:

@@ -29,6 +29,7 @@ from quorum.client.errors import (
     NotEmptyError,
     NoWatchError,
     RequestTooLargeError,
+    SaslRefusedError,
     ServerError,
     SessionExpiredError,
     SessionMovedError,
@@ -36,8 +37,8 @@ from quorum.client.errors import (
 )
 from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
-from quorum.client.session import SessionToken
 from quorum.client.state import ClientState
+from quorum.client.token import SessionToken
 from quorum.client.watches import WatchCallback, WatchEvent, WatchStream, WatchType
 from quorum.wire.jute import Stat
 from quorum.wire.protocol import EventType
@@ -69,6 +70,7 @@ __all__ = [
     "OperationResult",
     "ReadOutcome",
     "RequestTooLargeError",
+    "SaslRefusedError",
     "ServerError",
     "SessionExpiredError",
     "SessionMovedError",

@@ -19,7 +19,9 @@ from quorum.client.hosts import parse_hosts
 from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.ranges import INT32_MAX, int64, whole
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
-from quorum.client.session import NO_SESSION, ClientSession, SessionToken
+from quorum.client.sasl import Login
+from quorum.client.session import ClientSession
+from quorum.client.token import NO_SESSION, SessionToken
 from quorum.client.watches import WatchCallback, WatchType
 from quorum.wire.jute import Stat
 
@@ -48,6 +50,7 @@ class Client(ClientSession):
         rng: random.Random | None = None,
         resume: SessionToken = NO_SESSION,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        sasl: Login | None = None,
     ) -> None:
         """Prepare a client inside a running event loop; start() connects.
 
@@ -60,6 +63,7 @@ class Client(ClientSession):
             rng: source of the order of servers and of the spread of delays.
             resume: a session to take over instead of a new one.
             tls: makes the context of each connection; None: plain.
+            sasl: proved on each connection by DIGEST-MD5, before anything is asked; None: nobody.
 
         Raises:
             ValueError: hosts is malformed.
@@ -81,6 +85,7 @@ class Client(ClientSession):
             rng=rng if rng is not None else random.Random(),  # noqa: S311 - spreads load, keeps no secret
             resume=resume,
             tls=tls,
+            sasl=sasl,
         )
 
     @property

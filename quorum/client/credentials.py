@@ -8,18 +8,27 @@ Credentials that are refused before any server accepted them are dropped: their 
 server ends the connection, and the next one goes on without them. Those that were accepted once are kept: no
 connection may serve with fewer rights than add_auth has promised, so one that refuses them is ended, and the
 next is offered them again. ZooKeeper's own client fails for good there; servers that disagree are left for
-those that accept.
+those that accept. SASL comes before everything else, and a connection that refuses it serves nothing.
 Source: ZooKeeperServer.processPacket, ClientCnxn.SendThread.primeConnection (ZooKeeper 3.9).
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
-from quorum.client.errors import AuthFailedError, ClientError
+from quorum.client.errors import AuthFailedError, ClientError, SaslRefusedError
+from quorum.client.sasl import Exchange, Login
 from quorum.errors import ProtocolError
+from quorum.wire.replies import decode_header, decode_sasl
+from quorum.wire.requests import encode_sasl
+
+_NONCE_BYTES: Final = 24
+#: of the requests of SASL; those of Outstanding begin at 1, and none of these is among them
+_SASL_XID: Final = 0
 
 
 class Credential:
@@ -37,12 +46,51 @@ class Credential:
 class Credentials:
     """Everything that is proven, or on its way."""
 
-    def __init__(self) -> None:
-        """Start with nothing to prove."""
+    def __init__(self, login: Login | None) -> None:
+        """Start with nothing to prove but, perhaps, by SASL who this is."""
+        self._login = login
+        #: of this connection; None: over, or there is none
+        self._exchange: Exchange | None = None
         #: in the order in which they were added
         self._known: list[Credential] = []
         #: sent on this connection and not answered, in order
         self._sent: deque[Credential] = deque()
+
+    def forget_connection(self) -> None:
+        """Forget what was sent on an earlier connection."""
+        self._sent.clear()
+        self._exchange = None
+
+    def begin_sasl(self) -> bytes | None:
+        """Return the first packet of SASL for a new connection; None: there is nothing to prove by it."""
+        if self._login is None:
+            return None
+        self._exchange = Exchange(self._login, secrets.token_hex(_NONCE_BYTES))
+        return encode_sasl(_SASL_XID, b"")
+
+    def take_sasl(self, frame: memoryview) -> bytes | None:
+        """Take a reply of SASL; returns the next packet, or None: it is proved.
+
+        Raises:
+            SaslRefusedError: the server does not believe it.
+            ProtocolError: it is no such reply, or the server does not know the password.
+        """
+        assert self._login is not None and self._exchange is not None, "only while it is proved"
+        header = decode_header(frame)
+        if header.xid != _SASL_XID:
+            raise ProtocolError(f"a reply to request {header.xid} during SASL")
+        if header.err:
+            raise SaslRefusedError(header.err, self._login.name)
+        answer = self._exchange.take(decode_sasl(frame))
+        if answer is None:
+            self._exchange = None
+            return None
+        return encode_sasl(_SASL_XID, answer)
+
+    @property
+    def proves_sasl(self) -> bool:
+        """Whether SASL is under way on this connection."""
+        return self._exchange is not None
 
     def find(self, frame: bytes) -> Credential | None:
         """Return the same proof, if it was added before."""
@@ -59,7 +107,6 @@ class Credentials:
 
     def send_all(self) -> Iterator[bytes]:
         """Yield the packets for a new connection."""
-        self._sent.clear()
         for credential in self._known:
             yield self.send(credential)
 

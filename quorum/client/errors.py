@@ -127,6 +127,19 @@ class AuthFailedError(ServerError):
         super().__init__(server_code, path, f"check the credentials of the scheme {scheme}" if scheme else "")
 
 
+class SaslRefusedError(AuthFailedError):
+    """A server does not believe a name and its password; another one may, or this one in a minute.
+
+    A session that was served before lives on, and the next server is offered the same.
+    """
+
+    def __init__(self, server_code: int, name: str) -> None:
+        super().__init__(server_code)
+        self.message = f"the server does not believe SASL of {name!r}, with {describe_code(server_code).name}"
+        self.remedy = "see that the password is the one of the line in the nodes' security.sasl_users_file"
+        self.retriable = True
+
+
 class NoWatchError(ServerError):
     """This client watches nothing of the kind on the path."""
 

@@ -20,7 +20,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from quorum.client.credentials import Credential, Credentials
 from quorum.client.errors import (
@@ -29,13 +29,16 @@ from quorum.client.errors import (
     ConnectionLossError,
     InvalidArgumentError,
     NoServerError,
+    SaslRefusedError,
     SessionExpiredError,
 )
 from quorum.client.hosts import HostPort, HostRotation
 from quorum.client.link import ServerLink
 from quorum.client.outstanding import Outstanding
 from quorum.client.requests import PreparedRequest, close_session
+from quorum.client.sasl import Login
 from quorum.client.state import ClientState, check_transition
+from quorum.client.token import SessionToken
 from quorum.client.watches import WatchEvent, WatchRegistry
 from quorum.errors import ProtocolError, describe_code
 from quorum.wire import replies, requests
@@ -54,19 +57,6 @@ T = TypeVar("T")
 StateListener = Callable[[ClientState], None]
 
 
-class SessionToken(NamedTuple):
-    """What a session can be resumed with; keep it as secret as a password."""
-
-    session_id: int
-    password: bytes
-    #: Last transaction that the holder has seen; a server that lacks it refuses the resumption, and
-    #: another one is tried.
-    last_zxid: int
-
-
-NO_SESSION: Final = SessionToken(0, bytes(16), 0)
-
-
 class ClientSession:
     """A session and the connection that serves it now."""
 
@@ -80,6 +70,7 @@ class ClientSession:
         rng: random.Random,
         resume: SessionToken,
         tls: Callable[[], ssl.SSLContext] | None,
+        sasl: Login | None,
     ) -> None:
         """Prepare; start() connects."""
         self._tls = tls
@@ -90,7 +81,7 @@ class ClientSession:
         self._state = ClientState.CONNECTING
         self._listeners: list[StateListener] = []
         self._watches = WatchRegistry()
-        self._credentials = Credentials()
+        self._credentials = Credentials(sasl)
         self._link: ServerLink | None = None
         self._greeted = False
         self._closing = False
@@ -143,6 +134,7 @@ class ClientSession:
         Raises:
             NoServerError: no server did so within patience_ms.
             SessionExpiredError: the session to resume is over.
+            SaslRefusedError: the server does not believe the name and the password.
             ClientClosedError: the client is closed, or was closed meanwhile.
         """
         if self._state is ClientState.CLOSED:
@@ -290,6 +282,7 @@ class ClientSession:
         connect_timeout_ms = max(CONNECT_TIMEOUT_MIN_MS, self._timeout_ms / len(self._rotation))
         link = ServerLink(self._link_frame, self._link_closed, self._loop)
         self._greeted = False
+        self._credentials.forget_connection()
         self._link_event = self._loop.create_future()
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
@@ -298,7 +291,7 @@ class ClientSession:
                 if not link.is_open:
                     return "the server closed the connection at once"
                 self._link = link
-                link.send(self._handshake())
+                link.send(self._token.handshake(self._requested_timeout_ms))
                 await self._link_event
         except TimeoutError:
             # An answer that came in the turn in which time was up counts: the session is served already.
@@ -327,9 +320,7 @@ class ClientSession:
         if link is not self._link:
             return
         if not self._greeted:
-            self._greeted = True
-            self._handle_handshake(link, frame)
-            self._wake_runner()
+            self._greet(link, frame)
             return
         header = replies.decode_header(frame)
         if header.xid == XID_NOTIFICATION:
@@ -348,9 +339,7 @@ class ClientSession:
             refused = self._credentials.answered(header.err)
             if refused is not None:
                 reason = f"the server refused credentials of {refused.scheme} that were accepted before"
-                error = AuthFailedError(header.err, "", refused.scheme)
-                self._loop.call_exception_handler({"message": reason, "exception": error})
-                link.abort(reason)
+                self._leave(link, reason, AuthFailedError(header.err, "", refused.scheme))
         else:
             self._handle_reply(header, frame)
 
@@ -372,6 +361,30 @@ class ClientSession:
         if not self._link_event.done():
             self._link_event.set_result(None)
 
+    def _leave(self, link: ServerLink, reason: str, error: AuthFailedError) -> None:
+        """Leave a server that does not believe what another one believed."""
+        self._loop.call_exception_handler({"message": reason, "exception": error})
+        link.abort(reason)
+
+    def _greet(self, link: ServerLink, frame: memoryview) -> None:
+        """Take a frame of the beginning of a connection: the answer to the handshake, then those of SASL."""
+        if not self._credentials.proves_sasl:
+            self._handle_handshake(link, frame)
+            return
+        try:
+            packet = self._credentials.take_sasl(frame)
+        except SaslRefusedError as error:
+            if self._established.done():
+                self._leave(link, error.message, error)
+            else:
+                self._established.set_exception(error)
+                link.abort(error.message)
+            return
+        if packet is None:
+            self._serve(link)
+        else:
+            link.send(packet)
+
     def _handle_handshake(self, link: ServerLink, frame: memoryview) -> None:
         granted = replies.decode_connect_response(frame)
         if granted.session_timeout_ms <= 0 or granted.session_id == 0:
@@ -387,7 +400,16 @@ class ClientSession:
             )
         self._token = SessionToken(granted.session_id, granted.password, self._token.last_zxid)
         self._timeout_ms = granted.session_timeout_ms
-        link.keep_alive(granted.session_timeout_ms, requests.PING_FRAME)
+        packet = self._credentials.begin_sasl()
+        if packet is None:
+            self._serve(link)
+        else:
+            link.send(packet)
+
+    def _serve(self, link: ServerLink) -> None:
+        """Go on with the session on a connection that has begun."""
+        self._greeted = True
+        link.keep_alive(self._timeout_ms, requests.PING_FRAME)
         for packet in self._credentials.send_all():
             link.send(packet)
         for packet in self._watches.rearm(self._token.last_zxid):
@@ -395,6 +417,7 @@ class ClientSession:
         self._become(ClientState.CONNECTED)
         if not self._established.done():
             self._established.set_result(None)
+        self._wake_runner()
         self._pump()
 
     def _handle_loss(self) -> None:
@@ -404,19 +427,6 @@ class ClientSession:
             self._established.set_exception(SessionExpiredError())
         self._credentials.fail(SessionExpiredError())
         self._lose_watches()
-
-    def _handshake(self) -> bytes:
-        token = self._token
-        return requests.encode_connect(
-            requests.ConnectRequest(
-                0,
-                token.last_zxid,
-                self._requested_timeout_ms,
-                token.session_id,
-                token.password,
-                read_only=False,
-            )
-        )
 
     # -- requests and replies --------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ from quorum.config.address import Address, parse_address
 from quorum.errors import ConfigError, ConfigProblem, UsageError, shown
 
 ENVIRONMENT_PREFIX = "QUORATE_"
+#: Of the command line, whatever it starts (quorum.cli.profiles).
+_OF_COMMANDS = ("QUORATE_PROFILE", "QUORATE_PROFILE_FILE")
 #: Names of brokers' settings begin so. Nodes and brokers ignore each other's names.
 BROKER_PREFIX = "QUORATE_BROKER_"
 
@@ -281,7 +283,7 @@ def overlay_environment(
         prefix: what a name begins with: ENVIRONMENT_PREFIX, or BROKER_PREFIX.
     """
     for name in sorted(environ):
-        if not name.startswith(prefix) or _is_service_link(name, environ):
+        if not name.startswith(prefix) or name in _OF_COMMANDS or _is_service_link(name, environ):
             continue
         if prefix == ENVIRONMENT_PREFIX and name.startswith(BROKER_PREFIX):
             continue

@@ -294,7 +294,11 @@ def build_app(
     """
     app = base_app(view, ENDPOINTS, port)
     listen = member.config.listen
-    gateway = Gateway(str(listen.client)) if listen.client else Gateway(str(listen.secure_client), tls)
+    gateway = Gateway(
+        str(listen.client or listen.secure_client),
+        lambda: member.frontend.options.own_proof,
+        None if listen.client else tls,
+    )
     app[members.ASK], app[MEMBER], app[changelog.HISTORY], app[znodes.GATEWAY] = (
         view.ask,
         member,

@@ -18,6 +18,7 @@ from typing import Final
 from quorum.core.codes import AUTH_FAILED, OK, SASL_REQUIRED
 from quorum.server import sasl
 from quorum.server.options import ServerOptions
+from quorum.wire.digest_md5 import SaslError
 
 log = logging.getLogger("quorate.server")
 
@@ -25,6 +26,8 @@ log = logging.getLogger("quorate.server")
 IDENTITIES_MAX: Final = 32
 IDENTITIES_BYTES_MAX: Final = 8192
 _NONCE_BYTES: Final = 24
+#: by which a node's own client proves that it is that; it adds no identity
+OWN_SCHEME: Final = "node"
 
 Identities = list[list[str]]
 
@@ -85,10 +88,10 @@ class SaslExchange:
         options = self._options
         try:
             if self._done or not self._nonce or options.sasl_users is None:
-                raise sasl.SaslError("no challenge waits for a response")
+                raise SaslError("no challenge waits for a response")
             self._done = True
             name, answer = sasl.check(token, self._nonce, options.sasl_users.get)
-        except sasl.SaslError as error:
+        except SaslError as error:
             log.warning("refused SASL of %s: %s", self._address, error)
             return known, None, SASL_REQUIRED if "sasl" in options.required_schemes else AUTH_FAILED
         is_super = bool(options.super_user) and name == options.super_user

@@ -5,7 +5,8 @@ Every one bounds something that a client could otherwise grow without end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from typing import Final
 
 from quorum.config.sasl_users import SaslUsers
@@ -42,6 +43,7 @@ class ServerOptions:
         SASL and by certificate, "" for nobody. sasl_users: who proves a password by SASL; None: nobody can.
         required_schemes: a client must have proven itself by one of these; (): by none. audit: where writes
         and refusals are noted; None: nowhere.
+        own_proof: what the node's own client proves in place of that; of this process, and never kept.
     """
 
     frame_bytes_max: int = 0xFFFFF
@@ -65,6 +67,7 @@ class ServerOptions:
     sasl_users: SaslUsers | None = None
     required_schemes: tuple[str, ...] = ()
     audit: ClientAudit | None = None
+    own_proof: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     read_only_mode: bool = False
     node_id: int = 0
     client_port: int = 0

@@ -12,6 +12,7 @@ Source: docs/guarantees.md, "Sessions and watches", "Reads"; ARCHITECTURE.md, "L
 
 from __future__ import annotations
 
+import hmac
 import logging
 from struct import Struct
 from typing import Any, Final
@@ -27,7 +28,7 @@ from quorum.core.codes import (
     UNIMPLEMENTED,
 )
 from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, Pipeline
-from quorum.server.auth import SaslExchange, authenticate, lacks
+from quorum.server.auth import OWN_SCHEME, SaslExchange, authenticate, lacks
 from quorum.server.client import ClientConnection, Host
 from quorum.server.handshake import is_local
 from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
@@ -75,6 +76,7 @@ class Requests:
         options = host.options
         #: whether it must prove who it is before anything else
         self._lacks_proof = lacks(options.required_schemes, connection.identities)
+        self._is_own = False
         self._sasl = None if options.sasl_users is None else SaslExchange(options, connection.stream.address)
         self.deliver = self._pipeline.deliver
         self.forget = self._pipeline.forget
@@ -281,10 +283,13 @@ class Requests:
     def _authenticate(self, xid: int, scheme: str, credentials: bytes) -> int:
         """Note what a client proves; it counts for what follows. Returns the code of the answer."""
         connection, options = self._connection, self._host.options
+        if scheme == OWN_SCHEME and hmac.compare_digest(credentials, options.own_proof):
+            self._is_own, self._lacks_proof = True, False
+            return OK
         connection.identities, err = authenticate(
             connection.identities, scheme, credentials, options.super_digest
         )
-        self._lacks_proof = lacks(options.required_schemes, connection.identities)
+        self._find_lack()
         if err != OK:
             connection.move(Move.LAST_READ)
             # What calls itself a scheme may be anything.
@@ -296,7 +301,7 @@ class Requests:
         connection, err, answer = self._connection, UNIMPLEMENTED, None
         if self._sasl is not None:
             connection.identities, answer, err = self._sasl.take(connection.identities, token)
-            self._lacks_proof = lacks(self._host.options.required_schemes, connection.identities)
+            self._find_lack()
         if err != OK:
             connection.move(Move.LAST_READ)
             self._note_refusal(xid, "sasl")
@@ -305,6 +310,10 @@ class Requests:
     def _note_refusal(self, xid: int, scheme: str) -> None:
         if (audit := self._host.options.audit) is not None:
             audit.proof(self._connection, xid, scheme)
+
+    def _find_lack(self) -> None:
+        required = self._host.options.required_schemes
+        self._lacks_proof = not self._is_own and lacks(required, self._connection.identities)
 
     def _keep_rest(self, data: bytes, position: int) -> None:
         """Keep what was not read: the beginning of a frame, or whole ones if this connection is stalled."""

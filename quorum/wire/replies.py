@@ -255,6 +255,11 @@ def _body(frame: Buffer, record: str) -> JuteReader:
     return JuteReader(frame, REPLY_HEADER_BYTES, len(frame), record)
 
 
+def decode_sasl(frame: Buffer) -> bytes:
+    """Decode the token of a reply to sasl; b"": there is none."""
+    return _body(frame, "sasl").buffer("token") or b""
+
+
 def decode_path(frame: Buffer) -> str:
     """Decode the reply to create or sync."""
     return _body(frame, "create reply").string("path")

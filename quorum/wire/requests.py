@@ -133,6 +133,11 @@ def decode_sasl(buffer: Buffer, start: int, end: int) -> bytes:
     return JuteReader(buffer, start, end, "sasl").buffer("token") or b""
 
 
+def encode_sasl(xid: int, token: bytes) -> bytes:
+    """Encode a sasl request as a whole frame, with its length."""
+    return frame(xid, OpCode.SASL, buffer_bytes(token))
+
+
 def encode_auth(scheme: str, credentials: bytes) -> bytes:
     """Encode an auth packet as a whole frame, with its length."""
     body = INT.pack(0) + string_bytes(scheme) + buffer_bytes(credentials)

@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,6 +106,25 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBrokers]:
         for user, password in PASSWORDS.items():
             assert running.users("set", user, password=password) == 0
         yield running
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
+def test_our_own_commands_prove_their_user(
+    brokers: SaslBrokers, tmp_path: Path, capsys: pytest.CaptureFixture[str], mechanism: str
+) -> None:
+    file = tmp_path / "password"
+    file.touch(mode=0o600)
+    file.write_text(PASSWORDS["alice"])
+    dialled = ["--bootstrap", f"127.0.0.1:{brokers.ports['SASL_SSL']}", "--ca", str(brokers.authority.file)]
+    proof = ["--sasl", "alice", "--password-file", str(file), "--mechanism", mechanism]
+    assert main(["topics", "create", f"own-{mechanism}", *dialled, *proof]) == 0
+    assert main(["groups", "list", *dialled, *proof]) == 0
+    file.write_text("wrong")
+    capsys.readouterr()
+    assert main(["topics", "list", *dialled, *proof]) == 1
+    told = capsys.readouterr().err
+    assert "SASL_AUTHENTICATION_FAILED" in told
+    assert "quorate users list" in told
 
 
 WAYS = [

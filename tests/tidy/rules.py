@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.local": {"admin", "config", "errors", "node"},
     "quorum.pytest_plugin": {"local"},
     "quorum.launcher": {"admin", "config", "errors", "platform"},
-    "quorum.cli.shell": {"client", "errors", "platform", "wire"},
+    "quorum.cli.shell": {"client", "config", "errors", "platform", "wire"},
     "quorum.cli.offline": {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
         *("raft.requests", "raft.snapshots"),

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from quorum.admin.client import get
 from quorum.client import Client
+from quorum.config.logins import PROVING
 from quorum.errors import QuorateError, UnreachableError, printable
 from quorum.metadata import paths
 from quorum.metadata.reading import read_node, registered_brokers
@@ -55,7 +56,8 @@ def read_control_plane(hosts: str, timeout_s: float) -> dict[str, Any] | None:
 
 
 async def _read(hosts: str, timeout_s: float) -> dict[str, Any] | None:
-    async with asyncio.timeout(timeout_s), Client(hosts, tls=DIALLING.get()) as client:
+    tls, sasl = DIALLING.get(), PROVING.get()
+    async with asyncio.timeout(timeout_s), Client(hosts, tls=tls, sasl=sasl) as client:
         if await client.exists(paths.BROKER_IDS) is None:
             return None
         controller = await read_node(client, paths.CONTROLLER)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorum.cli.commands.status import add_tls_options
+from quorum.cli.commands.status import add_sasl_options, add_tls_options
 
 if TYPE_CHECKING:
     from quorum.client import Client
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"client ports of the quorum (default: {DEFAULT_HOSTS})",
     )
     add_tls_options(parser)
+    add_sasl_options(parser)
     parser.add_argument(
         "--peer-secret",
         metavar="FILE",

@@ -35,6 +35,7 @@ TIMEOUT_S = 5.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     add_admin_option(parser)
+    add_sasl_options(parser)
     parser.add_argument("--json", action="store_true", help="print the node's answer as JSON")
 
 
@@ -53,6 +54,13 @@ def add_tls_options(parser: argparse.ArgumentParser) -> None:
         ("--key", "the certificate's key, PEM, mode 0600"),
     ):
         parser.add_argument(option, metavar="FILE", type=Path, help=about)
+
+
+def add_sasl_options(parser: argparse.ArgumentParser) -> None:
+    """Declare `--sasl` and `--password-file`, as all commands have them that dial nodes as clients."""
+    parser.add_argument("--sasl", metavar="NAME", help="prove to nodes to be this user, by DIGEST-MD5")
+    about = "the user's password, alone in the file, mode 0600"
+    parser.add_argument("--password-file", metavar="FILE", type=Path, help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorum.cli.commands.shell import DEFAULT_HOSTS
-from quorum.cli.commands.status import add_tls_options
+from quorum.cli.commands.status import add_sasl_options, add_tls_options
 from quorum.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"client ports of the quorum (default: {DEFAULT_HOSTS})",
     )
     add_tls_options(shared)
+    add_sasl_options(shared)
     shared.add_argument(
         "--peer-secret", metavar="FILE", type=Path, help="the brokers' peer secret: nobody else can read then"
     )
@@ -93,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Change or show users; returns the exit code."""
     if arguments.action == "digest":
         return _digest(arguments.user)
+    from quorum.config.logins import PROVING
     from quorum.platform.tls import DIALLING
 
     if arguments.action != "list" and (not arguments.user or arguments.user in (".", "..")):
@@ -102,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         from quorum.client import Client, NoAuthError
 
         try:
-            client = Client(arguments.hosts, tls=DIALLING.get())
+            client = Client(arguments.hosts, tls=DIALLING.get(), sasl=PROVING.get())
         except ValueError as error:
             raise UsageError(str(error), "write --hosts host:port,host:port") from error
         await client.start(_TIMEOUT_MS)

@@ -18,6 +18,7 @@ from quorum.cli.shell import render
 from quorum.cli.shell.commands import SUMMARIES, Command, Help, Quit, help_text, parse, split_line
 from quorum.cli.shell.execute import execute
 from quorum.client import Client, ClientState
+from quorum.config.logins import PROVING
 from quorum.errors import QuorateError, UsageError, printable
 from quorum.platform.tls import DIALLING
 
@@ -67,7 +68,7 @@ class _Terminal:
     def __init__(self, hosts: str, prove: Prove | None) -> None:
         self._hosts = hosts
         # Here, for the client belongs to another thread.
-        self._tls = DIALLING.get()
+        self._tls, self._sasl = DIALLING.get(), PROVING.get()
         self._prove = prove
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="quorum client", daemon=True)
@@ -127,7 +128,9 @@ class _Terminal:
 
     async def _connect(self) -> Client:
         try:
-            client = Client(self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, tls=self._tls)
+            client = Client(
+                self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, tls=self._tls, sasl=self._sasl
+            )
         except ValueError as error:
             raise UsageError(str(error), "write --hosts host:port,host:port") from error
         await client.start(CONNECT_PATIENCE_MS)

@@ -51,18 +51,18 @@ def test_kafka_pythons_client_passes_the_server() -> None:
 
 
 def test_both_halves_agree() -> None:
-    assert run(ScramClient(SECRET, CLUSTER), ScramServer([SECRET], CLUSTER))
+    assert run(ScramClient.of_peer(SECRET, CLUSTER), ScramServer([SECRET], CLUSTER))
 
 
 def test_any_secret_of_the_server_is_taken() -> None:
     server = ScramServer(["the old secret", SECRET], CLUSTER)
-    assert run(ScramClient(SECRET, CLUSTER), server)
-    assert run(ScramClient("the old secret", CLUSTER), server)
+    assert run(ScramClient.of_peer(SECRET, CLUSTER), server)
+    assert run(ScramClient.of_peer("the old secret", CLUSTER), server)
 
 
 def test_another_secret_is_refused_and_not_repeated() -> None:
     exchange = ScramServer([SECRET], CLUSTER).exchange()
-    client = ScramClient("another secret", CLUSTER)
+    client = ScramClient.of_peer("another secret", CLUSTER)
     final = client.final(exchange.answer(client.first()))
     with pytest.raises(ScramError, match="the client does not know the peer secret") as caught:
         exchange.answer(final)
@@ -73,14 +73,14 @@ def test_another_secret_is_refused_and_not_repeated() -> None:
 
 
 def test_a_broker_without_the_secret_is_refused() -> None:
-    client = ScramClient(SECRET, CLUSTER)
+    client = ScramClient.of_peer(SECRET, CLUSTER)
     client.final(ScramServer(["guessed"], CLUSTER).exchange().answer(client.first()))
-    with pytest.raises(ScramError, match="the broker does not know the peer secret"):
+    with pytest.raises(ScramError, match="the broker does not know the secret"):
         client.finish(b"v=" + base64.b64encode(b"x" * 32))
 
 
 def test_a_broker_of_another_cluster_is_refused() -> None:
-    client = ScramClient(SECRET, CLUSTER)
+    client = ScramClient.of_peer(SECRET, CLUSTER)
     server_first = ScramServer([SECRET], "another").exchange().answer(client.first())
     with pytest.raises(ScramError, match=f"the broker is of cluster 'another', this process of .*{CLUSTER}"):
         client.final(server_first)
@@ -112,7 +112,7 @@ def test_a_malformed_first_message_is_refused(message: bytes) -> None:
 def test_changed_messages_are_refused() -> None:
     for old, new in ((b"c=biws", b"c=eSws"), (b"r=abc", b"r=abd"), (b",p=", b",p=*"), (b",p=", b",q=")):
         exchange = ScramServer([SECRET], CLUSTER).exchange(nonce="xyz")
-        client = ScramClient(SECRET, CLUSTER, nonce="abc")
+        client = ScramClient.of_peer(SECRET, CLUSTER, nonce="abc")
         final = client.final(exchange.answer(client.first()))
         with pytest.raises(ScramError):
             exchange.answer(final.replace(old, new))
@@ -131,14 +131,14 @@ def test_changed_messages_are_refused() -> None:
     ],
 )
 def test_a_bad_answer_of_the_broker_is_refused(server_first: bytes) -> None:
-    client = ScramClient(SECRET, CLUSTER, nonce="abc")
+    client = ScramClient.of_peer(SECRET, CLUSTER, nonce="abc")
     with pytest.raises(ScramError):
         client.final(server_first.replace(b"{salt}", base64.b64encode(CLUSTER.encode())))
 
 
 def test_nothing_prints_a_secret_or_a_key() -> None:
     server = ScramServer([SECRET], CLUSTER)
-    printed = repr(server) + repr(server.__dict__) + repr(ScramClient(SECRET, CLUSTER).__dict__)
+    printed = repr(server) + repr(server.__dict__) + repr(ScramClient.of_peer(SECRET, CLUSTER).__dict__)
     assert SECRET not in printed
     keys = ScramKeys.derive(SECRET, b"salt", 1)
     assert repr(keys) == "ScramKeys(verifier=ScramVerifier(digest='sha256'))"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from quorum.config.sasl_users import SaslUsers, user_line
-from quorum.server.sasl import TOKEN_BYTES_MAX, SaslError, challenge, check
+from quorum.server.sasl import challenge, check
+from quorum.wire.digest_md5 import TOKEN_BYTES_MAX, SaslError
 from quorum.wire.jute import JuteReader, buffer_bytes
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import encode_auth, frame

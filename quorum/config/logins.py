@@ -1,0 +1,122 @@
+"""By which name and password a process proves who it is where it dials: pairs of a name and a file.
+
+The file holds the password alone, in one line, mode 0600. It is read for each connection again; a bad one
+keeps what was, with one warning a change. Knows nothing of how a password is proved. Soft state only.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import stat
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Final
+
+from quorum.errors import ConfigError, ConfigProblem, UsageError, remedy_for_os
+
+log = logging.getLogger("quorate.security")
+
+PASSWORD_BYTES_MAX: Final = 1024
+#: by which settings a broker proves itself to the quorum
+QUORUM_LOGIN: Final = ("quorum.sasl_username", "quorum.sasl_password_file")
+_PASSWORD: Final = re.compile(r"[ -~]+")
+_NAME: Final = re.compile(r"[!-9;-~]{1,255}")
+_REMEDY: Final = "write the password alone into it, in one line of printable ASCII"
+
+
+class FileLogin:
+    """A name, and a password in a file."""
+
+    def __init__(self, name: str, path: Path, field: str) -> None:
+        """Read the file.
+
+        Args:
+            name: of the user. path: of the file. field: the setting or option that names it.
+
+        Raises:
+            ConfigError: the file is wrong.
+        """
+        self.name = name
+        self._path = path
+        self._field = field
+        self._password = read_password(path, field)
+        #: what was warned of; "": nothing
+        self._problem = ""
+
+    def password(self) -> str:
+        """Return the password as the file has it now, or as it was when the file was right."""
+        try:
+            self._password = read_password(self._path, self._field)
+        except ConfigError as error:
+            if self._problem != error.message:
+                log.warning("the password read before stays: %s; %s", error.message, error.remedy)
+            self._problem = error.message
+        else:
+            self._problem = ""
+        return self._password
+
+
+#: by what a command proves itself to the quorum that it dials; None: by nothing
+PROVING: Final = ContextVar[FileLogin | None]("proving", default=None)
+
+
+def read_password(path: Path, field: str) -> str:
+    """Return the password in a file.
+
+    Raises:
+        ConfigError: it cannot be read, is open to others, or holds something else.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(field, str(path), "is no regular file", _REMEDY)
+        with path.open("rb") as file:
+            content = file.read(PASSWORD_BYTES_MAX + 2)
+    except OSError as error:
+        remedy = _REMEDY if isinstance(error, FileNotFoundError) else remedy_for_os(error)
+        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", remedy) from error
+    if mode & 0o077:
+        raise ConfigError(field, str(path), "is open to other users of the machine", f"chmod 600 {path}")
+    password = content.decode("ascii", "replace").rstrip("\r\n")
+    if len(password) > PASSWORD_BYTES_MAX or not _PASSWORD.fullmatch(password):
+        raise ConfigError(field, str(path), "holds no password", _REMEDY)
+    return password
+
+
+def read_login(name: str | None, path: Path | None, options: tuple[str, str]) -> FileLogin | None:
+    """Return the login that two options of a command mean; None: neither is given.
+
+    Args:
+        name: "": as None. path: of the password's file. options: how they are called.
+
+    Raises:
+        UsageError: one is missing, or wrong.
+    """
+    problems: list[ConfigProblem] = []
+    check_login(name or "", path, options, problems)
+    if problems:
+        first = problems[0]
+        value = f" {first.value}" if first.value != '""' else ""
+        raise UsageError(f"{first.field}{value} {first.problem}", first.remedy)
+    return None if path is None else FileLogin(name or "", path, options[1])
+
+
+def check_login(name: str, path: Path | None, fields: tuple[str, str], problems: list[ConfigProblem]) -> None:
+    """Note what is wrong or half set of a name and the file of its password.
+
+    Args:
+        name: "": nothing is proved. path: of the file; None: not set.
+        fields: the settings of both. problems: gets what is wrong.
+    """
+    if name and not _NAME.fullmatch(name):
+        remedy = "give 1 to 255 letters, digits and signs of ASCII, without colon and space"
+        problems.append(ConfigProblem(fields[0], name, "is no name of a user", remedy))
+    if bool(name) != (path is not None):
+        missing, other = fields if not name else fields[::-1]
+        problems.append(ConfigProblem(missing, '""', f"is not set, and {other} is", "give both, or none"))
+    elif path is not None:
+        try:
+            read_password(path, fields[1])
+        except ConfigError as error:
+            problems.extend(error.problems)
