@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from tests.bench.servers import ZOOKEEPER_SETTINGS
 from tests.support.broker_cluster import BrokerCluster
-from tests.support.kafka_jars import KafkaJarsError, kafka_class_path
+from tests.support.kafka_jars import NO_LOG, KafkaJarsError, kafka_class_path
 from tests.support.node_configs import free_ports
 from tests.support.nodes import STOP_DEADLINE_S, QuorateNodes, eventually, tail
 from tests.support.zookeeper import ZooKeeper
@@ -155,7 +155,7 @@ class KafkaBrokers:
         if java is None:
             raise KafkaJarsError("no java on PATH: run deploy/ensure-java.sh, or install Java 17")
         self._folder = folder
-        self._command = [java, *KAFKA_HEAP, "-cp", kafka_class_path(folder), "kafka.Kafka"]
+        self._command = [java, *KAFKA_HEAP, NO_LOG, "-cp", kafka_class_path(folder), "kafka.Kafka"]
         self._ports = free_ports(BROKERS)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._zookeeper = ZooKeeper(3, config=ZOOKEEPER_SETTINGS, data_dir=folder)
