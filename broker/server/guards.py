@@ -121,6 +121,16 @@ def _all(*needed: _Whole) -> _Whole:
     return lambda call: next((code for each in needed if (code := each(call)) is not None), None)
 
 
+def _any(*sufficient: _Whole) -> _Whole:
+    """Need one of these rights; a refusal names the last."""
+
+    def refusal(call: Call) -> _Refusal:
+        codes = [each(call) for each in sufficient]
+        return codes[-1] if all(codes) else None
+
+    return refusal
+
+
 def _items(
     operation: Operation, resource_type: ResourceType, asked: str, answered: str, field: str | None = "name"
 ) -> Items:
@@ -236,6 +246,9 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = MappingProxyType(
         ApiKey.TXN_OFFSET_COMMIT: Guard(_all(_WRITE_ID, _READ_GROUP.whole), _READ_TOPICS),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Guard(
             items=(_items(Operation.DESCRIBE, _TOPIC, "topics", "topics", "topic"),)
+        ),
+        ApiKey.WRITE_TXN_MARKERS: Guard(
+            _any(_ALTER_CLUSTER.whole, _whole(Operation.CLUSTER_ACTION, _CLUSTER))
         ),
         ApiKey.DESCRIBE_ACLS: _DESCRIBE_CLUSTER,
         ApiKey.CREATE_ACLS: _ALTER_CLUSTER,

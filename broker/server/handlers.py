@@ -13,7 +13,7 @@ from broker.server.audit import RequestAudit
 from broker.server.guards import guarded, with_refused
 from broker.server.requests import Answer, Call, Handler, Request, Response, Served
 from broker.server.services import BrokerServices
-from broker.server.table import FOR_BROKERS, FOR_CLIENTS
+from broker.server.table import FOR_BROKERS, FOR_CLIENTS, FOR_GUARDED_CLIENTS
 from broker.wire.codec import (
     REQUEST_ITEMS_MAX,
     LongResponse,
@@ -40,7 +40,8 @@ class ApiHandlers:
         self._for_brokers = for_brokers
         #: A broker fetches every partition that it follows by one request.
         self._items_max = ANY_NUMBER if for_brokers else REQUEST_ITEMS_MAX
-        self.served: Mapping[int, Served] = FOR_BROKERS if for_brokers else FOR_CLIENTS
+        for_clients = FOR_CLIENTS if services.authorizer is None else FOR_GUARDED_CLIENTS
+        self.served: Mapping[int, Served] = FOR_BROKERS if for_brokers else for_clients
 
     def handle(self, request: Request) -> Response | Awaitable[Response]:
         """Carry a request out; see broker.server.requests.Api."""

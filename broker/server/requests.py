@@ -87,6 +87,8 @@ class Row:
     handler: Handler | None
     #: on the listener of Kafka's clients; None: not served there
     client: Versions | None = None
+    #: there where access lists count; None: the same
+    guarded: Versions | None = None
     #: on the listener of the controller and of followers
     broker: Versions | None = None
     #: the lowest version that ApiVersions names, where it is not the lowest that is served

@@ -115,7 +115,9 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
             offset_for_leader_epoch, client=Versions(2, 4), broker=Versions(2, 4)
         ),
-        ApiKey.WRITE_TXN_MARKERS: Row(write_txn_markers, broker=Versions(1, 1), frame_bytes_max=_LONG),
+        ApiKey.WRITE_TXN_MARKERS: Row(
+            write_txn_markers, guarded=Versions(1, 1), broker=Versions(1, 1), frame_bytes_max=_LONG
+        ),
         ApiKey.DESCRIBE_ACLS: Row(describe_acls, client=Versions(1, 3)),
         ApiKey.CREATE_ACLS: Row(create_acls, client=Versions(1, 3)),
         ApiKey.DELETE_ACLS: Row(delete_acls, client=Versions(1, 3)),
@@ -164,5 +166,7 @@ def _served(versions: Mapping[ApiKey, Versions | None]) -> Mapping[int, Served]:
 
 #: What the listener of Kafka's clients serves, by api key.
 FOR_CLIENTS: Final = _served({key: row.client for key, row in REQUESTS.items()})
+#: What it serves where access lists count.
+FOR_GUARDED_CLIENTS: Final = _served({key: row.client or row.guarded for key, row in REQUESTS.items()})
 #: What the listener of the controller and of followers serves.
 FOR_BROKERS: Final = _served({key: row.broker for key, row in REQUESTS.items()})

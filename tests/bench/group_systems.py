@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from tests.bench.servers import ZOOKEEPER_SETTINGS
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.certificates import Authority
-from tests.support.kafka_jars import KafkaJarsError, kafka_class_path
+from tests.support.kafka_jars import NO_LOG, KafkaJarsError, kafka_class_path
 from tests.support.node_configs import free_ports
 from tests.support.nodes import STOP_DEADLINE_S, QuorateNodes, eventually, hold_port, tail
 from tests.support.zookeeper import ZooKeeper
@@ -171,7 +171,7 @@ class KafkaBrokers:
         if java is None:
             raise KafkaJarsError("no java on PATH: run deploy/ensure-java.sh, or install Java 17")
         self._folder = folder
-        self._command = [java, *KAFKA_HEAP, "-cp", kafka_class_path(folder), "kafka.Kafka"]
+        self._command = [java, *KAFKA_HEAP, NO_LOG, "-cp", kafka_class_path(folder), "kafka.Kafka"]
         self._ports = free_ports(BROKERS)
         self._secure_ports: list[int] = []
         self._secure_settings: dict[str, object] = {}

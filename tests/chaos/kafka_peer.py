@@ -22,7 +22,7 @@ from tests.chaos.cluster import ChaosCluster
 from tests.chaos.peer import SampleZooKeeper
 from tests.chaos.proxies import Proxies
 from tests.support.broker_cluster import BrokerCluster, BrokerProcess
-from tests.support.kafka_jars import KafkaJarsError, kafka_class_path
+from tests.support.kafka_jars import NO_LOG, KafkaJarsError, kafka_class_path
 from tests.support.nodes import NodeError, tail
 
 NEMESES: Final = (
@@ -47,7 +47,7 @@ class KafkaBrokers(BrokerCluster):
         java = shutil.which("java")
         if java is None:
             raise KafkaJarsError("no java on PATH: run deploy/ensure-java.sh, or install Java 17")
-        self._kafka = [java, *HEAP, "-cp", kafka_class_path(folder), "kafka.Kafka"]
+        self._kafka = [java, *HEAP, NO_LOG, "-cp", kafka_class_path(folder), "kafka.Kafka"]
         self._proxies = proxies
         self._own_folder = False
         self.folder = folder

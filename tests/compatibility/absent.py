@@ -50,7 +50,7 @@ VERSIONS_BELOW: Final[Mapping[ApiKey, str]] = MappingProxyType(
         ApiKey.CONTROLLED_SHUTDOWN: _BETWEEN_BROKERS,
         ApiKey.OFFSET_COMMIT: "0 means offsets in ZooKeeper; 1 has a time of its own for each partition.",
         ApiKey.OFFSET_FETCH: "0 means offsets in ZooKeeper.",
-        ApiKey.WRITE_TXN_MARKERS: _BETWEEN_BROKERS,
+        ApiKey.WRITE_TXN_MARKERS: "Kafka 4 has left it out.",
         ApiKey.SASL_HANDSHAKE: "After 0 come messages without headers; clients that know 1 use that.",
         ApiKey.OFFSET_FOR_LEADER_EPOCH: "0 and 1 name no epoch of the asker, so a stale one goes unnoticed.",
         ApiKey.DESCRIBE_ACLS: "0 knows no patterns of names; Kafka 4 has left it out.",

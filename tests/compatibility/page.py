@@ -70,6 +70,8 @@ def _request(number: int, request: KafkaRequest) -> str:
     row = _ROWS.get(number)
     client, broker = (None, None) if row is None else (row.client, row.broker)
     served = _range(client)
+    if row is not None and client is None and row.guarded is not None:
+        served = f"{_range(row.guarded)}, with access lists"
     if row is not None and row.advertised_from is not None:
         served += f", advertised from {row.advertised_from}"
     cells = (
@@ -98,7 +100,7 @@ def gaps() -> tuple[set[int], set[ApiKey], set[ApiKey]]:
     absent = {number for number in KAFKA if number not in _ROWS}
     below, above = set(), set()
     for key, row in REQUESTS.items():
-        served = row.client or row.broker
+        served = row.client or row.guarded or row.broker
         known = [each for each in (KAFKA[key].in_3_9, KAFKA[key].in_4_1) if each is not None]
         assert served is not None
         assert known, f"Kafka has no {key.name}"

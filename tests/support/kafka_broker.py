@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from quorum.local import ensemble_in_thread
-from tests.support.kafka_jars import KafkaJarsError, kafka_class_path
+from tests.support.kafka_jars import NO_LOG, KafkaJarsError, kafka_class_path
 from tests.support.nodes import eventually, tail
 
 START_DEADLINE_S: Final = 90.0
@@ -52,7 +52,7 @@ def kafka_broker(folder: Path) -> Iterator[str]:
         }
         path, output = folder / "server.properties", folder / "kafka.log"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = [java, *_JVM, "-cp", kafka_class_path(folder), "kafka.Kafka", str(path)]
+        command = [java, *_JVM, NO_LOG, "-cp", kafka_class_path(folder), "kafka.Kafka", str(path)]
         with output.open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         zookeeper = KazooClient(quorum.hosts)

@@ -18,6 +18,8 @@ _DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 POM = _DEPLOY / "kafka" / "pom.xml"
 CONNECTOR_POM = _DEPLOY / "spark-kafka" / "pom.xml"
 MAVEN_DEADLINE_S = 180.0
+#: Option of a virtual machine whose log nobody reads.
+NO_LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
 #: {(pom.xml, version asked for): its class path}, so that Maven runs once a process.
 _known: dict[tuple[Path, str], str] = {}
 
@@ -101,12 +103,13 @@ def _class_path(pom: Path, folder: Path, version: str = "") -> str:
     return _known[pom, version]
 
 
-def kafka_java_command(source: Path, folder: Path) -> list[str]:
+def kafka_java_command(source: Path, folder: Path, log_level: str = "off") -> list[str]:
     """Command line of a small virtual machine that runs a source file with Kafka's classes.
 
     Args:
         source: a Java program in one file.
         folder: where Maven may leave a file.
+        log_level: of what goes to standard error.
 
     Raises:
         KafkaJarsError: there is no Java, or the jars cannot be had.
@@ -116,7 +119,8 @@ def kafka_java_command(source: Path, folder: Path) -> list[str]:
         raise KafkaJarsError(
             "no java on PATH: run deploy/ensure-java.sh, or install a JDK of Java 17 or later"
         )
-    return [java, *TEST_JVM_OPTIONS, "-cp", kafka_class_path(folder), str(source)]
+    log = NO_LOG.replace("=off", f"={log_level}")
+    return [java, *TEST_JVM_OPTIONS, log, "-cp", kafka_class_path(folder), str(source)]
 
 
 def kafka_tool_command(name: str, folder: Path) -> list[str]:
@@ -132,4 +136,4 @@ def kafka_tool_command(name: str, folder: Path) -> list[str]:
     java = shutil.which("java")
     if java is None:
         raise KafkaJarsError("no java on PATH: run deploy/ensure-java.sh, or install Java 17")
-    return [java, *TEST_JVM_OPTIONS, "-cp", kafka_class_path(folder), name]
+    return [java, *TEST_JVM_OPTIONS, NO_LOG, "-cp", kafka_class_path(folder), name]

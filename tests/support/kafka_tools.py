@@ -30,18 +30,27 @@ class KafkaTools:
         self._bootstrap = bootstrap
         self.folder = folder
         self._process = subprocess.Popen(
-            kafka_java_command(PROGRAM, folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            kafka_java_command(PROGRAM, folder, "error"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
-    def run(self, name: str, *words: str, code: int = 0) -> str:
-        """Return what a tool prints."""
+    def run(self, name: str, *words: str, code: int = 0, given: str = "") -> str:
+        """Call a tool of these brokers; see call."""
+        return self.call(name, "--bootstrap-server", self._bootstrap, *words, code=code, given=given)
+
+    def call(self, name: str, *words: str, code: int = 0, given: str = "") -> str:
+        """Return what a tool prints that ends with this code; given: its standard input."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\t".join([name, "--bootstrap-server", self._bootstrap, *words]) + "\n")
+        lines = given.replace("\n", "\\n")
+        self._process.stdin.write("\t".join([f"<{lines}", name, *words]) + "\n")
         self._process.stdin.flush()
         said: list[str] = []
         guard = threading.Timer(WAIT_S, self._process.kill)
         guard.start()
+        line = "it ended"
         for line in self._process.stdout:
             if line.startswith("= "):
                 break

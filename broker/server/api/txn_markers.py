@@ -1,7 +1,8 @@
 """WriteTxnMarkers: a transaction coordinator ends transactions in partitions that this broker leads.
 
-It exists on the broker listener alone. A partition is answered once its marker is committed; after any error
-but those that fence the coordinator sends the marker again, and a second one ends nothing.
+A client that may alter the cluster may send it, too, for a transaction that no coordinator knows.
+A partition is answered once its marker is committed; after any error but those that fence the coordinator
+sends the marker again, and a second one ends nothing.
 Source: KIP-98; KafkaApis.handleWriteTxnMarkersRequest (3.9).
 """
 

@@ -1,12 +1,17 @@
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.io.PrintStream;
 import org.apache.kafka.common.utils.Exit;
 
 /**
  * Runs Kafka's command line tools, one after the other, in one virtual machine.
  *
- * <p>Input: one call per line, as class and arguments with tabs between them. Output: what the tool prints, then a line
- * "= CODE" with its exit code.
+ * <p>Input: one call per line, with tabs between its words: "<" and the tool's input, in which \n is a new line; class;
+ * arguments. Output: what the tool prints, then a line "= CODE" with its exit code.
  */
 public final class KafkaTools {
     private KafkaTools() {}
@@ -17,18 +22,27 @@ public final class KafkaTools {
     private static final class Ended extends RuntimeException {}
 
     public static void main(String[] arguments) throws Exception {
-        System.setErr(System.out);
+        PrintStream output = System.out;
+        PrintStream nothing = new PrintStream(OutputStream.nullOutputStream());
+        System.setErr(output);
         Exit.setExitProcedure((code, message) -> {
             if (exitCode == null) {
                 exitCode = code;
             }
+            // What a tool prints when it would have ended nobody sees.
+            System.setOut(nothing);
+            System.setErr(nothing);
             throw new Ended();
         });
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String[] words = line.split("\t");
-            System.out.println("\n= " + run(words[0], java.util.Arrays.copyOfRange(words, 1, words.length)));
-            System.out.flush();
+            System.setIn(new ByteArrayInputStream(words[0].substring(1).replace("\\n", "\n").getBytes(UTF_8)));
+            int code = run(words[1], java.util.Arrays.copyOfRange(words, 2, words.length));
+            System.setOut(output);
+            System.setErr(output);
+            output.println("\n= " + code);
+            output.flush();
         }
     }
 
@@ -41,7 +55,8 @@ public final class KafkaTools {
             if (error.getCause() instanceof Ended) {
                 return exitCode;
             }
-            throw error;
+            error.getCause().printStackTrace();
+            return 1;
         }
     }
 }

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.core.access.asking import REFUSED_BY, Access
+from broker.core.access.asking import CLUSTER_NAME, REFUSED_BY, Access
 from broker.core.access.lists import ANONYMOUS, AccessLists, Principal
 from broker.core.cluster_view import ClusterView
 from broker.server.guards import GUARDS, Guard, guarded, with_refused
 from broker.server.requests import Call, Request
-from broker.server.table import FOR_CLIENTS
-from broker.wire.codec import decode_response, encode_response, request_type
+from broker.server.table import FOR_GUARDED_CLIENTS
+from broker.wire.codec import decode_request, decode_response, encode_request, encode_response, request_type
 from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
@@ -63,12 +63,12 @@ def codes_in(message: Any) -> list[int]:
 
 
 def test_every_request_has_its_guard() -> None:
-    assert set(GUARDS) == set(FOR_CLIENTS)
+    assert set(GUARDS) == set(FOR_GUARDED_CLIENTS)
 
 
 @pytest.mark.parametrize("api_key", GUARDED, ids=lambda key: ApiKey(key).name)
 def test_nothing_is_left_without_a_right(api_key: ApiKey) -> None:
-    versions = FOR_CLIENTS[api_key].versions
+    versions = FOR_GUARDED_CLIENTS[api_key].versions
 
     @settings(max_examples=10, suppress_health_check=list(HealthCheck))
     @given(st.data())
@@ -123,3 +123,23 @@ def test_a_producer_without_an_id_needs_any_topic() -> None:
         assert (guarded(services(ClusterView()), asked).call is not None) is left
     anonymous = asked._replace(access=Access(lists, Principal(ANONYMOUS, "10.0.0.1")))
     assert guarded(services(ClusterView()), anonymous).call is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "is_left"),
+    [(Operation.ALTER, True), (Operation.CLUSTER_ACTION, True), (Operation.DESCRIBE, False)],
+)
+def test_markers_need_one_of_two_rights(operation: Operation, is_left: bool) -> None:
+    marker = {"producer_id": 7, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 1}
+    topics = [{"name": name, "partition_indexes": [0, 1]} for name in ("t", "u")]
+    asked = encode_request(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [{**marker, "topics": topics}]})
+    body = decode_request(ApiKey.WRITE_TXN_MARKERS, 1, memoryview(asked))
+    lists = AccessLists()
+    entry = AclEntry(ALICE.name, "*", operation, Permission.ALLOW)
+    lists.replace(Pattern(ResourceType.CLUSTER, PatternType.LITERAL, CLUSTER_NAME), frozenset({entry}))
+    left, refused = guarded(services(ClusterView()), call_of(ApiKey.WRITE_TXN_MARKERS, 1, body, lists))
+    assert (left is not None) is is_left
+    if not is_left:
+        encoded = encode_response(ApiKey.WRITE_TXN_MARKERS, 1, refused)
+        answer = decode_response(ApiKey.WRITE_TXN_MARKERS, 1, encoded)
+        assert codes_in(answer) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 4

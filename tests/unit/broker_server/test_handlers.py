@@ -232,7 +232,7 @@ async def test_other_acks_are_refused_as_a_whole(parts: MemoryParts) -> None:
     assert parts.replicas.end(KEY) == 0
 
 
-async def test_markers_are_written_for_brokers_alone(parts: MemoryParts) -> None:
+async def test_markers_are_written_for_brokers(parts: MemoryParts) -> None:
     def row(producer_id: int, *numbers: int) -> Values:
         topics = [{"name": "t", "partition_indexes": numbers}]
         return {
@@ -253,7 +253,7 @@ async def test_markers_are_written_for_brokers_alone(parts: MemoryParts) -> None
         (8, [(0, ErrorCode.NONE)]),
     ]
     assert parts.replicas.end(KEY) == 2
-    assert ApiKey.WRITE_TXN_MARKERS not in FOR_CLIENTS
+    assert ApiKey.WRITE_TXN_MARKERS not in FOR_CLIENTS, "nobody is refused there"
 
 
 async def test_a_partition_named_twice_appends_nothing(parts: MemoryParts) -> None:
