@@ -25,6 +25,7 @@ from broker.lifecycle.departure import Departure
 from broker.lifecycle.listening import BrokerSockets, Listeners
 from broker.lifecycle.parts import BrokerParts, open_parts
 from broker.lifecycle.peer_secret import check_peer_secret
+from broker.lifecycle.secret_changes import SecretChanges
 from broker.lifecycle.session import BrokerSession
 from broker.lifecycle.state import BrokerState
 from broker.log.errors import LogStorageError
@@ -34,7 +35,7 @@ from controller.election.published import Published, read_published
 from controller.election.store import ensure_base_paths, ensure_cluster_id
 from quorum.client import ConnectionLossError
 from quorum.config.certificates import Certificates
-from quorum.config.node import read_peer_secrets
+from quorum.config.peer_secrets import PeerSecrets
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError
@@ -64,7 +65,8 @@ class Broker:
         self.broker_id = config.broker.id
         self.state = BrokerState(config)
         self._sockets = sockets
-        self._secrets = read_peer_secrets(config.security.peer_secret_file)
+        self._secrets = PeerSecrets(config.security.peer_secret_file)
+        self._secret_changes = SecretChanges(self._secrets, self.state)
         self._loop_watch = LoopWatch()
         self._certificates = Certificates(config.tls, config.tls_used())
         self._listeners = Listeners(config, self._secrets, self.state.view, self._certificates)
@@ -83,6 +85,7 @@ class Broker:
         """
         self._tasks.spawn(self._loop_watch.run())
         self._tasks.spawn(self._certificates.run())
+        self._tasks.spawn(self._secret_changes.run())
         try:
             view = BrokerView(self.state, self._listeners, self._loop_watch)
             await self._listeners.start_admin(view, self._sockets)
@@ -147,8 +150,9 @@ class Broker:
                 await Departure(parts, lambda: self.state.session).run()
 
     def reload(self) -> None:
-        """Read the files of certificates again; they count from the next connection on."""
+        """Read the files of certificates and secrets again; they count from the next connection on."""
         self._certificates.reload()
+        self._secret_changes.look()
 
     def fail(self, error: BaseException) -> None:
         """Stop because of an error that nothing can mend: a log that cannot be written, a bug."""

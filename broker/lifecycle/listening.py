@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple
@@ -75,13 +75,13 @@ class Listeners:
     """The ports of one broker."""
 
     def __init__(
-        self, config: BrokerConfig, secrets: list[str], view: AnnouncedView, certificates: Certificates
+        self, config: BrokerConfig, secrets: Sequence[str], view: AnnouncedView, certificates: Certificates
     ) -> None:
         """Bind nothing yet.
 
         Args:
             config: addresses, limits and who may ask.
-            secrets: peer secrets; any of them lets a peer in.
+            secrets: peer secrets that count now; any of them lets a peer in.
             view: wakes the client listener.
             certificates: of the listeners that speak TLS.
         """

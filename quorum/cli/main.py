@@ -25,6 +25,7 @@ from quorum.cli.commands import (
     down,
     journal,
     members,
+    secret,
     serve,
     shell,
     snapshot,
@@ -72,6 +73,7 @@ _BUILT_IN: dict[str, Command] = {
     "changelog": changelog,
     "certs": certs,
     "users": users,
+    "secret": secret,
 }
 
 _EXAMPLES = """\

@@ -21,7 +21,8 @@ from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.admin_port import read_admin_tokens
 from quorum.config.certificates import RELOAD_S, Certificates
-from quorum.config.node import ListenSection, NodeConfig, read_peer_secret
+from quorum.config.node import ListenSection, NodeConfig
+from quorum.config.peer_secrets import PeerSecrets
 from quorum.errors import NodeStoppedError
 from quorum.node.member import QuorumMember
 from quorum.node.node_state import build_app
@@ -103,6 +104,7 @@ class QuorumNode:
         self._admin: AdminServer | None = None
         self._recorder: ChangeRecorder | None = None
         self._certificates: Certificates
+        self._secrets: PeerSecrets
         self._reloading: asyncio.Task[None] | None = None
         #: status, readiness and metrics; only after `start`
         self.view: RunningNodeView
@@ -132,9 +134,10 @@ class QuorumNode:
             await self._stop(hand_over=hand_over)
 
     def reload(self) -> None:
-        """Read the files of certificates and users again; they count from the next connection on."""
+        """Read the files of certificates, secrets and users again; they count from the next connection on."""
         if self._reloading is not None:
             self._certificates.reload()
+            self._secrets.reload()
         users = None if self._member is None else self._member.frontend.options.sasl_users
         if users is not None:
             users.reload()
@@ -210,9 +213,9 @@ class QuorumNode:
         config = self.config
         bound = self._bind()
         certificates = self._certificates = Certificates(config.tls, config.tls_used())
+        self._secrets = PeerSecrets(config.security.peer_secret_file)
         self._reloading = asyncio.ensure_future(self._keep_reloading())
         security, handshake_s = config.security, config.limits.handshake_timeout_ms / 1000
-        secret = read_peer_secret(config.security.peer_secret_file)
         tokens = read_admin_tokens(
             config.security.admin_operate_token_file, config.security.admin_read_token_file
         )
@@ -224,7 +227,7 @@ class QuorumNode:
         self._transport = transport = PeerTransport(
             runtime,
             member.identity,
-            secret,
+            self._secrets,
             codec=Codec(MESSAGE_TYPES, frame_bytes_max=frame_bytes_max),
             listen=bound.peer,
             members={node_id: str(address) for node_id, address in config.members.items()},

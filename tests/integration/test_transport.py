@@ -226,7 +226,7 @@ REFUSED = [
         "cluster name: 'local' there, 'other' here",
     ),
     ({"cluster_id": "d" * 32}, "cluster id: dddd", "cluster id: cccc"),
-    ({"secrets": [b"wrong"]}, "authentication failed", "authentication failed"),
+    ({"secrets": ["wrong"]}, "authentication failed", "authentication failed"),
 ]
 
 
@@ -495,7 +495,7 @@ async def test_a_member_of_another_cluster_is_dropped_once_the_cluster_id_is_kno
     transport = PeerTransport(
         runtime,
         lambda: PeerIdentity("local", known["cluster_id"], 1, "1" * 32),
-        [SECRET],
+        [SECRET.decode()],
         codec=Codec(),
         listen=network.sockets.pop(1),
         members=network.addresses,
@@ -528,7 +528,7 @@ async def test_what_becomes_known_while_a_hello_is_under_way_counts(network: Net
     transport = PeerTransport(
         AsyncioRuntime(asyncio.get_running_loop(), random.Random()),
         lambda: PeerIdentity("local", known["cluster_id"], 1, "1" * 32),
-        [SECRET],
+        [SECRET.decode()],
         codec=Codec(),
         listen=network.sockets.pop(1),
         members=network.addresses,
@@ -552,7 +552,7 @@ async def test_the_contract_before_start_and_after_the_end(network: Network) -> 
     runtime = AsyncioRuntime(asyncio.get_running_loop(), random.Random())
     listen = network.sockets.pop(1)
     transport = PeerTransport(
-        runtime, lambda: identity, [SECRET], codec=Codec(), listen=listen, members=network.addresses
+        runtime, lambda: identity, [SECRET.decode()], codec=Codec(), listen=listen, members=network.addresses
     )
     assert not transport.ready
     with pytest.raises(TransportNotReadyError):
@@ -604,6 +604,8 @@ async def test_a_transport_that_never_started_lets_its_socket_go(network: Networ
     network.reserve(1)
     listen, identity = network.sockets.pop(1), PeerIdentity("local", CLUSTER_ID, 1, "1" * 32)
     runtime = AsyncioRuntime(asyncio.get_running_loop(), random.Random())
-    transport = PeerTransport(runtime, lambda: identity, [SECRET], codec=Codec(), listen=listen, members={})
+    transport = PeerTransport(
+        runtime, lambda: identity, [SECRET.decode()], codec=Codec(), listen=listen, members={}
+    )
     await transport.stop()
     assert listen.fileno() == -1

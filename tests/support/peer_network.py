@@ -133,7 +133,7 @@ class Network:
         plain = PeerIdentity("local", CLUSTER_ID, node_id, f"{node_id:x}" * 32)
         identity = plain._replace(**fields)
         arguments: dict[str, Any] = {
-            "secrets": [SECRET],
+            "secrets": [SECRET.decode()],
             "codec": Codec(),
             "listen": self.sockets.pop(node_id, ("127.0.0.1", 0)),
             "members": dict(self.addresses),

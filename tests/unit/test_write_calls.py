@@ -113,7 +113,7 @@ async def start(loop: StillLoop, config: NodeConfig) -> QuorumMember:
     peers = PeerTransport(
         runtime,
         member.identity,
-        [b"secret"],
+        ["secret"],
         codec=Codec(MESSAGE_TYPES),
         listen=("127.0.0.1", 0),
         members={peer: str(address) for peer, address in config.members.items()},

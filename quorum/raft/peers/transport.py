@@ -61,7 +61,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self,
         runtime: Runtime,
         identity: Callable[[], PeerIdentity],
-        secrets: Sequence[bytes],
+        secrets: Sequence[str],
         *,
         codec: Codec,
         listen: Listen,
@@ -312,7 +312,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def _greet(self, peer: Peer) -> OutboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
-        hello = Dialler(self._identity(), peer.node_id, self._secrets[0], nonce, judge=self._judge)
+        hello = Dialler(self._identity(), peer.node_id, self._secrets[0].encode(), nonce, judge=self._judge)
         link = OutboundLink(self._context, hello, peer.address, peer.node_id)
         peer.greeting = link
         return link
@@ -335,7 +335,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     def _accept(self) -> InboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
         admitted = _ANYBODY if self._admits_strangers() else self._peers
-        hello = Callee(self._identity(), admitted, self._secrets, nonce, judge=self._judge)
+        secrets = [each.encode() for each in self._secrets]
+        hello = Callee(self._identity(), admitted, secrets, nonce, judge=self._judge)
         link = InboundLink(self._context, hello)
         if len(self._handshakes) >= (most := self._options.pending_handshakes_max):
             # Connections that have proven the secret go last: strangers must not keep members out.
