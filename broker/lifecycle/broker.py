@@ -25,6 +25,7 @@ from broker.lifecycle.departure import Departure
 from broker.lifecycle.listening import BrokerSockets, Listeners
 from broker.lifecycle.parts import BrokerParts, open_parts
 from broker.lifecycle.peer_secret import check_peer_secret
+from broker.lifecycle.secret_changes import SecretChanges
 from broker.lifecycle.session import BrokerSession
 from broker.lifecycle.state import BrokerState
 from broker.log.errors import LogStorageError
@@ -36,7 +37,7 @@ from quorum.client import ConnectionLossError
 from quorum.config.audit import audit_log
 from quorum.config.certificates import RELOAD_S, Certificates
 from quorum.config.logins import QUORUM_LOGIN, FileLogin
-from quorum.config.node import read_peer_secrets
+from quorum.config.peer_secrets import PeerSecrets
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError
@@ -66,7 +67,8 @@ class Broker:
         self.broker_id = config.broker.id
         self.state = BrokerState(config)
         self._sockets = sockets
-        self._secrets = read_peer_secrets(config.security.peer_secret_file)
+        self._secrets = PeerSecrets(config.security.peer_secret_file)
+        self._secret_changes = SecretChanges(self._secrets, self.state)
         self._loop_watch = LoopWatch()
         self._certificates = Certificates(config.tls, config.tls_used())
         self._audit = audit_log(config.audit, config.broker.data_dir)
@@ -86,6 +88,7 @@ class Broker:
         """
         self._tasks.spawn(self._loop_watch.run())
         self._tasks.spawn(self._keep_reloading())
+        self._tasks.spawn(self._secret_changes.run())
         try:
             view = BrokerView(self.state, self._listeners, self._loop_watch)
             await self._listeners.start_admin(view, self._sockets)
@@ -152,8 +155,9 @@ class Broker:
                 await Departure(parts, lambda: self.state.session).run()
 
     def reload(self) -> None:
-        """Read the files of certificates and tokens again; they count for what comes."""
+        """Read the files of certificates, secrets and tokens again; they count for what comes."""
         self._certificates.reload()
+        self._secret_changes.look()
         if self._listeners.holders is not None:
             self._listeners.holders.reload()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple
@@ -78,7 +78,7 @@ class Listeners:
     def __init__(
         self,
         config: BrokerConfig,
-        secrets: list[str],
+        secrets: Sequence[str],
         view: AnnouncedView,
         certificates: Certificates,
         audit: AuditLog | None = None,
@@ -87,7 +87,7 @@ class Listeners:
 
         Args:
             config: addresses, limits and who may ask.
-            secrets: peer secrets; any of them lets a peer in.
+            secrets: peer secrets that count now; any of them lets a peer in.
             view: wakes the client listener.
             certificates: of the listeners that speak TLS. audit: where changes and refusals are noted.
         """

@@ -2,21 +2,22 @@
 
 A broker with another secret would be a stranger to all others. The first broker leaves a check value in the
 quorum, by which a secret is recognized and from which neither it nor any key follows (quorum.metadata.trust).
-A broker whose secrets do not match refuses to start. Where a secret file holds several
-(controller.wire.scram says how one is rotated), any may match, and the first one becomes the check value.
+A broker whose secrets do not match refuses to start, and one that runs takes no file that does not match.
+Where a file holds several secrets (quorum.config.peer_secrets says how one is replaced), any may match;
+`quorate secret rotate` moves the check value to the next one when nothing hangs on the former any more.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
-from quorum.client import BadVersionError, Client, NodeExistsError, NoNodeError
+from quorum.client import Client, NodeExistsError
 from quorum.errors import Fault, QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError, MetadataDecodeError
+from quorum.metadata.errors import ContendedError
 from quorum.metadata.reading import read_node, registered_brokers
 from quorum.metadata.records import BrokerRecord
+from quorum.metadata.rotation import check_value, encode_check_value
 from quorum.metadata.trust import Trust
 
 ROUNDS_MAX: Final = 8
@@ -30,9 +31,8 @@ class WrongPeerSecretError(QuorateError):
     def __init__(self) -> None:
         super().__init__(
             "security.peer_secret_file: its secret is not that of the cluster",
-            "copy the file of a broker that runs; if the secret of the whole cluster was replaced, add the "
-            "former one on a second line, or, where znodes are not protected, stop every broker and delete "
-            f"{paths.PEER_CHECK_VALUE}",
+            "copy the file of a broker that runs; while a secret is replaced the former one stays on a "
+            "second line until `quorate secret rotate` says that it may go",
         )
 
 
@@ -56,7 +56,7 @@ async def check_peer_secret(client: Client, trust: Trust) -> None:
         trust: of the secrets in the file, in its order.
     """
     values = trust.check_values
-    value = json.dumps({"version": 1, "check": values[0]}, separators=(",", ":")).encode()
+    value = encode_check_value(values[0])
     for _ in range(ROUNDS_MAX):
         node = await read_node(client, paths.PEER_CHECK_VALUE)
         try:
@@ -66,21 +66,9 @@ async def check_peer_secret(client: Client, trust: Trust) -> None:
                         raise ForeignBrokersError(broker_id)
                 await client.create(paths.PEER_CHECK_VALUE, value)
                 return
-            found = _decode(node.data)
-            if found not in values:
+            if check_value(node.data) not in values:
                 raise WrongPeerSecretError
-            if found != values[0]:
-                await client.set(paths.PEER_CHECK_VALUE, value, node.stat.version)
-        except (NodeExistsError, BadVersionError, NoNodeError):
+        except NodeExistsError:
             continue
         return
     raise ContendedError("the check value of the peer secret", ROUNDS_MAX)
-
-
-def _decode(data: bytes | None) -> str:
-    try:
-        return str(json.loads(data or b"")["check"])
-    except (ValueError, TypeError, KeyError):
-        raise MetadataDecodeError(
-            paths.PEER_CHECK_VALUE, "check", "something else", "a check value"
-        ) from None

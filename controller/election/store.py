@@ -277,6 +277,29 @@ async def _register(
     return BrokerGeneration(results[created_at].written_stat.czxid)
 
 
+async def sign_again(client: Client, broker_id: int, trust: Trust) -> None:
+    """Sign the registration that this session owns with the first secret, where another one signed it.
+
+    Its generation stays.
+    """
+    path = paths.broker_id_path(broker_id)
+    for _ in range(ROUNDS_MAX):
+        node = await read_node(client, path)
+        if node is None or node.stat.ephemeral_owner != client.session_id:
+            return
+        signer = trust.signer(path, node.data, client.session_id)
+        if signer in (0, None):
+            return
+        try:
+            signed = trust.sign(path, node.data or b"", client.session_id)
+            await client.set(path, signed, node.stat.version)
+        except BadVersionError:
+            continue  # a stranger, or an attempt of ours whose answer was lost
+        except NoNodeError:
+            return
+    raise ContendedError(f"the registration of broker {broker_id}", ROUNDS_MAX)
+
+
 # -- partition states ----------------------------------------------------------------------------------------
 
 

@@ -256,17 +256,18 @@ class ScramServer:
     mechanisms = (MECHANISM,)
 
     def __init__(self, secrets: Sequence[str], cluster_id: str) -> None:
-        """Derive the keys.
+        """Keep the secrets, whose keys are derived once.
 
         Args:
-            secrets: at least one; any of them is taken.
+            secrets: at least one; any of them is taken. They may be replaced later.
             cluster_id: of this broker.
         """
         if not secrets or not all(secrets):
             raise ValueError("a peer secret is empty: anybody could reach the broker listener")
-        verifiers = [_cluster_keys(secret, cluster_id).verifier for secret in secrets]
-        refusal = ScramError("the client does not know the peer secret", _SAME_FILE)
-        self._presented = Presented(verifiers, cluster_id.encode(), ITERATIONS, refusal)
+        # No attribute, or else a repr could tell a secret.
+        self._verifiers = lambda: [_cluster_keys(secret, cluster_id).verifier for secret in secrets]
+        self._salt = cluster_id.encode()
+        self._refusal = ScramError("the client does not know the peer secret", _SAME_FILE)
 
     def exchange(self, mechanism: str = MECHANISM, *, nonce: str = "") -> ScramExchange:
         """Begin the exchange of one connection."""
@@ -276,7 +277,7 @@ class ScramServer:
     def _find(self, user: str) -> Presented:
         if user != USER:
             raise ScramError(f"user {shown(user)} is not known", f"the user is {USER}")
-        return self._presented
+        return Presented(self._verifiers(), self._salt, ITERATIONS, self._refusal)
 
 
 class ScramExchange:

@@ -26,6 +26,7 @@ from quorum.cli.commands import (
     down,
     journal,
     members,
+    secret,
     serve,
     shell,
     snapshot,
@@ -75,6 +76,7 @@ _BUILT_IN: dict[str, Command] = {
     "changelog": changelog,
     "certs": certs,
     "users": users,
+    "secret": secret,
 }
 
 _EXAMPLES = """\

@@ -19,7 +19,7 @@ from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
 from quorum.config.audit import AuditSection, check_audit
 from quorum.config.sasl_users import SCHEMES, SUBJECT, check_proofs
-from quorum.config.secrets import SECRET_BYTES_MIN, read_secret
+from quorum.config.secrets import PEER_SECRETS_MAX, SECRET_BYTES_MIN, read_secret
 from quorum.config.settings import (
     ADDRESS,
     BOOLEAN,
@@ -86,7 +86,7 @@ class ListenSection:
 class SecuritySection:
     """What callers of this node must prove, and how much they may see."""
 
-    #: the same bytes on every node; surrounding white space does not count
+    #: one secret a line, the same on every node: the first is proved, each is accepted
     peer_secret_file: Path = setting(PATH)
     #: "name:base64 of SHA-1 of name:password", as ZooKeeper's superDigest; empty: no super user
     super_digest: str = setting(
@@ -274,31 +274,23 @@ def node_config(sections: Mapping[str, Mapping[str, object]], folder: Path) -> N
     return _build(collect_sections(sections), folder, {}, {})
 
 
-def read_peer_secret(path: Path) -> bytes:
-    """Read the secret that nodes prove to each other.
+def read_peer_secrets(path: Path) -> list[str]:
+    """Read the secrets that nodes and brokers prove to each other, one a line.
 
     Args:
         path: security.peer_secret_file.
 
     Returns:
-        Its bytes, without surrounding white space.
+        The secrets, without white space around them: the first is proved, each is accepted.
 
     Raises:
-        ConfigError: missing, unreadable, too short, too long, or readable for every user of the machine.
-    """
-    make = f"create it on one node and copy it to the others: openssl rand -hex 32 > {path}; chmod 600 {path}"
-    return read_secret(path, "security.peer_secret_file", make)
-
-
-def read_peer_secrets(path: Path) -> list[str]:
-    """Read the secrets of brokers, one a line: the first is proved, each is accepted.
-
-    Raises:
-        ConfigError: as read_peer_secret, or it is not UTF-8, or one of them is too short.
+        ConfigError: the file is missing, unreadable, too short, too long, no UTF-8, or readable for every
+            user of the machine; or it has too many secrets, one that is too short, or one twice.
     """
     field, remedy = "security.peer_secret_file", "write each on a line, as openssl rand -hex 32 makes one"
+    make = f"create it on one host and copy it to the others: openssl rand -hex 32 > {path}; chmod 600 {path}"
     try:
-        lines = read_peer_secret(path).decode("utf-8").splitlines()
+        lines = read_secret(path, field, make).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(field, str(path), "is no UTF-8", remedy) from error
     secrets = [line.strip() for line in lines if line.strip()]
@@ -306,6 +298,11 @@ def read_peer_secrets(path: Path) -> list[str]:
     if shortest < SECRET_BYTES_MIN:
         problem = f"has a secret of {shortest} bytes; each has at least {SECRET_BYTES_MIN}"
         raise ConfigError(field, str(path), problem, remedy)
+    if len(secrets) > PEER_SECRETS_MAX:
+        problem = f"has {len(secrets)} secrets; there are at most {PEER_SECRETS_MAX}"
+        raise ConfigError(field, str(path), problem, "cut those that nobody proves any more")
+    if len(set(secrets)) < len(secrets):
+        raise ConfigError(field, str(path), "has one secret twice", "cut one of the two lines")
     return secrets
 
 
@@ -345,7 +342,7 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
         _check_sizes(limits, raft, problems)
     if security:
         try:
-            read_peer_secret(security.peer_secret_file)
+            read_peer_secrets(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
         check_admin_port(listen.admin if listen else None, security, tls.get("admin"), problems)

@@ -13,6 +13,8 @@ from quorum.errors import ConfigError, remedy_for_os
 
 SECRET_BYTES_MIN = 16
 SECRET_BYTES_MAX = 4096
+#: of one file: the present one, the next, and what a replacement that was broken off has left
+PEER_SECRETS_MAX = 4
 
 
 def read_secret(path: Path, field: str, make: str) -> bytes:

@@ -1,9 +1,9 @@
 """Access lists of Kafka's tree: everybody may read it, and only holders of the peer secret may change it.
 
-A tree is protected as a whole, and the access list of /cluster says so: it is set last. A broker that finds
-another one there than its own secrets ask for sets its own everywhere: on a tree that was open, where its
-setting asks for it, and on a protected one, when secrets are replaced. What a broker creates later carries
-the list from the beginning. A tree that is protected stays so, whatever a broker's setting says.
+A tree is protected as a whole, and the access list of /cluster says so: it is set last, by the first broker
+whose setting asks for it. What a broker creates later carries the list from the beginning. A tree that is
+protected stays so, whatever a broker's setting says. The lists name the holders of one secret; where secrets
+are replaced, brokers prove all of theirs, and `quorate secret rotate` rewrites the lists (rotation.py).
 
 The root belongs to all users of the quorum, and its own list decides who may delete there. So nodes
 below it that brokers must not lose get a child: nobody else can delete that, nor its parent then.
@@ -21,7 +21,7 @@ from typing import Final
 
 from quorum.client import AccessEntry, Client, NoAuthError, NodeExistsError, NoNodeError
 from quorum.metadata import paths
-from quorum.metadata.trust import DIGEST_USER, Trust
+from quorum.metadata.trust import Trust, names_holders
 
 #: Requests under way at a time.
 CHUNK: Final = 500
@@ -53,15 +53,16 @@ async def protect_znodes(client: Client, trust: Trust, *, wanted: bool) -> bool:
         Whether it is protected; what this client creates is from now on.
 
     Raises:
-        NoAuthError: /cluster is protected by somebody else.
+        NoAuthError: /cluster has an access list of somebody else.
         ConnectionLossError: repeat it.
     """
     access = trust.access()
     present, _ = await client.get_acl(paths.CLUSTER)
-    if not wanted and not any(_is_brokers(each) for each in present):
+    is_protected = any(names_holders(each) for each in present)
+    if not wanted and not is_protected:
         return False
     client.default_acl = access
-    if present != access:
+    if not is_protected:
         covered = 0
         for root in paths.TREE_ROOTS:
             covered += await _cover(client, [root], access)
@@ -79,7 +80,7 @@ async def keep_users(client: Client, trust: Trust, *, is_protected: bool) -> Non
     of_all = [] if is_protected else [AccessEntry(_LIST_ADD_DELETE, "world", "anyone")]
     with contextlib.suppress(NodeExistsError):
         await client.create(paths.CONFIG_USERS, b"", acl=[*of_all, *access])
-    if (await client.get_acl(paths.CONFIG_USERS))[0] != [*of_all, *access]:
+    if trust.as_of_first((await client.get_acl(paths.CONFIG_USERS))[0]) != [*of_all, *access]:
         await client.set_acl(paths.CONFIG_USERS, [*of_all, *access])
     for name in await client.get_children(paths.CONFIG_USERS):
         await keep_user(client, trust, f"{paths.CONFIG_USERS}/{name}")
@@ -89,7 +90,7 @@ async def keep_user(client: Client, trust: Trust, path: str) -> None:
     """Make a user's znode the brokers' own, whoever wrote it."""
     with contextlib.suppress(NoNodeError):
         present, _ = await client.get_acl(path)
-        if present != trust.own_access():
+        if trust.as_of_first(present) != trust.own_access():
             await client.set_acl(path, trust.own_access())
 
 
@@ -128,7 +129,3 @@ async def _cover_one(client: Client, path: str, access: Sequence[AccessEntry]) -
     except NoAuthError:
         log.warning("%s has an access list of somebody else and keeps it", path)
         return []
-
-
-def _is_brokers(entry: AccessEntry) -> bool:
-    return entry.scheme == "digest" and entry.identity.partition(":")[0] == DIGEST_USER

@@ -30,43 +30,55 @@ FIELD: Final = "hmac"
 #: User of the ZooKeeper digest.
 DIGEST_USER: Final = "quorate"
 _CACHED_SECRETS_MAX: Final = 32
+_SIGNATURE: Final = b"Quorate Signature"
 _READ: Final = 1
 _EVERYTHING: Final = 31
 
 
 class Trust:
-    """The peer secrets of a broker, as what follows from them."""
+    """The peer secrets of a broker, as what follows from those that count now."""
 
     def __init__(self, secrets: Sequence[str], cluster_id: str) -> None:
-        """Derive the keys; takes about 2 ms for each secret that is new to the process.
+        """Keep the secrets; each that is new to the process takes about 2 ms once.
 
         Args:
-            secrets: at least one: the first signs, any of them is accepted.
+            secrets: at least one: the first signs, any of them is accepted. They may be replaced later.
             cluster_id: of /cluster/id.
         """
         if not secrets or not all(secrets):
             raise ValueError("a peer secret is empty: anybody could sign")
-        salted = [_salted(secret, cluster_id) for secret in secrets]
-        self._keys = [hmac.digest(each, b"Quorate Signature", "sha256") for each in salted]
-        #: One for each secret: what may be public.
-        self.check_values = tuple(_text(hmac.digest(each, b"Quorate Check", "sha256")) for each in salted)
-        #: One for each secret: what a client of the quorum proves by the scheme "digest".
-        self.credentials = tuple(
-            f"{DIGEST_USER}:{_text(hmac.digest(each, b'Quorate Znodes', 'sha256'))}".encode()
-            for each in salted
-        )
+        self._secrets = secrets
+        self._cluster_id = cluster_id
+
+    @property
+    def check_values(self) -> tuple[str, ...]:
+        """One for each secret: what may be public."""
+        return tuple(_text(each) for each in self._derived(b"Quorate Check"))
+
+    @property
+    def credentials(self) -> tuple[bytes, ...]:
+        """One for each secret: what a client of the quorum proves by the scheme "digest"."""
+        keys = self._derived(b"Quorate Znodes")
+        return tuple(f"{DIGEST_USER}:{_text(each)}".encode() for each in keys)
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """One for each secret: how access lists name who has proved it."""
+        return tuple(_digest_identity(each) for each in self.credentials)
 
     def access(self) -> list[AccessEntry]:
-        """Return the access list of what everybody may read and only holders of a secret may change."""
-        holders = [_digest_identity(each) for each in self.credentials]
-        return [
-            AccessEntry(_READ, "world", "anyone"),
-            *(AccessEntry(_EVERYTHING, "digest", each) for each in holders),
-        ]
+        """Return the access list of what all may read and only holders of the first secret may change."""
+        return [AccessEntry(_READ, "world", "anyone"), *self.own_access()]
 
     def own_access(self) -> list[AccessEntry]:
-        """Return the access list of what only holders of a secret may read and change."""
-        return self.access()[1:]
+        """Return the access list of what only holders of the first secret may read and change."""
+        return [AccessEntry(_EVERYTHING, "digest", self.holders[0])]
+
+    def as_of_first(self, access: Sequence[AccessEntry]) -> list[AccessEntry]:
+        """Return an access list with the first secret in the place of every other of these."""
+        first, *others = self.holders
+        renamed = [each._replace(identity=first) if each.identity in others else each for each in access]
+        return list(dict.fromkeys(renamed))
 
     def sign(self, place: str, data: bytes, session_id: int = 0) -> bytes:
         """Return a JSON object with its MAC; every field is covered.
@@ -77,18 +89,24 @@ class Trust:
             session_id: of the session that will own it; 0 if none does.
         """
         value = json.loads(data)
-        value[FIELD] = _text(self._mac(self._keys[0], place, value, session_id))
+        value[FIELD] = _text(self._mac(self._derived(_SIGNATURE)[0], place, value, session_id))
         return json.dumps(value, separators=(",", ":")).encode("ascii")
 
     def is_signed(self, place: str, data: bytes | None, session_id: int = 0) -> bool:
         """Say whether a holder of a secret wrote this, for this place and this session."""
+        return self.signer(place, data, session_id) is not None
+
+    def signer(self, place: str, data: bytes | None, session_id: int = 0) -> int | None:
+        """Return by which secret this was signed, 0 for the first; None: by none of them."""
         try:
             value = json.loads(data or b"")
             found = value[FIELD].encode("ascii")
-            made = [_text(self._mac(key, place, value, session_id)) for key in self._keys]
+            made = [_text(self._mac(key, place, value, session_id)) for key in self._derived(_SIGNATURE)]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return False
-        return any(hmac.compare_digest(found, each.encode("ascii")) for each in made)
+            return None
+        return next(
+            (n for n, each in enumerate(made) if hmac.compare_digest(found, each.encode("ascii"))), None
+        )
 
     def check_signed(self, place: str, data: bytes | None, session_id: int = 0) -> None:
         """See that a holder of a secret wrote this.
@@ -103,13 +121,22 @@ class Trust:
 
     def made_up(self, text: str) -> bytes:
         """Return 32 bytes for a text, the same at every broker, which only holders of the secret know."""
-        return hmac.digest(self._keys[0], b"made up " + text.encode(), "sha256")
+        return hmac.digest(self._derived(_SIGNATURE)[0], b"made up " + text.encode(), "sha256")
+
+    def _derived(self, constant: bytes) -> list[bytes]:
+        """Return a key for each secret."""
+        return [hmac.digest(_salted(each, self._cluster_id), constant, "sha256") for each in self._secrets]
 
     @staticmethod
     def _mac(key: bytes, place: str, value: dict[str, object], session_id: int) -> bytes:
         content = {name: each for name, each in value.items() if name != FIELD}
         signed = json.dumps([place, session_id, content], sort_keys=True, separators=(",", ":"))
         return hmac.digest(key, signed.encode("ascii"), "sha256")
+
+
+def names_holders(entry: AccessEntry) -> bool:
+    """Tell whether an entry of an access list is about holders of a peer secret, whichever."""
+    return entry.scheme == "digest" and entry.identity.partition(":")[0] == DIGEST_USER
 
 
 @lru_cache(maxsize=_CACHED_SECRETS_MAX)

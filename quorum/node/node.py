@@ -23,7 +23,8 @@ from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.admin_port import AdminHolders, admin_holders
 from quorum.config.audit import audit_log
 from quorum.config.certificates import RELOAD_S, Certificates
-from quorum.config.node import ListenSection, NodeConfig, read_peer_secret
+from quorum.config.node import ListenSection, NodeConfig
+from quorum.config.peer_secrets import PeerSecrets
 from quorum.errors import NodeStoppedError
 from quorum.node.member import QuorumMember
 from quorum.node.node_state import build_app
@@ -108,6 +109,7 @@ class QuorumNode:
         self._certificates: Certificates
         self._holders: AdminHolders | None = None
         self._audit: AuditLog | None = None
+        self._secrets: PeerSecrets
         self._reloading: asyncio.Task[None] | None = None
         #: status, readiness and metrics; only after `start`
         self.view: RunningNodeView
@@ -137,9 +139,10 @@ class QuorumNode:
             await self._stop(hand_over=hand_over)
 
     def reload(self) -> None:
-        """Read the files of certificates, users and tokens again; they count for what comes."""
+        """Read the files of certificates, secrets, users and tokens again; they count for what comes."""
         if self._reloading is not None:
             self._certificates.reload()
+            self._secrets.reload()
         users = None if self._member is None else self._member.frontend.options.sasl_users
         for found in (users, self._holders):
             if found is not None:
@@ -221,9 +224,9 @@ class QuorumNode:
         config = self.config
         bound = self._bind()
         certificates = self._certificates = Certificates(config.tls, config.tls_used())
+        self._secrets = PeerSecrets(config.security.peer_secret_file)
         self._reloading = asyncio.ensure_future(self._keep_reloading())
         security, handshake_s = config.security, config.limits.handshake_timeout_ms / 1000
-        secret = read_peer_secret(config.security.peer_secret_file)
         self._holders = admin_holders(security)
         audit = self._audit = audit_log(config.audit, config.node.data_dir)
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
@@ -236,7 +239,7 @@ class QuorumNode:
         self._transport = transport = PeerTransport(
             runtime,
             member.identity,
-            secret,
+            self._secrets,
             codec=Codec(MESSAGE_TYPES, frame_bytes_max=frame_bytes_max),
             listen=bound.peer,
             members={node_id: str(address) for node_id, address in config.members.items()},

@@ -62,7 +62,7 @@ def stop_requests(parent_fd: int | None, on_hangup: Callable[[], None]) -> Itera
         loop.add_signal_handler(number, stop, f"{number.name} received")
 
     def hung_up() -> None:
-        log.info("SIGHUP received: files of certificates and keys are read again")
+        log.info("SIGHUP received: files of certificates, keys and secrets are read again")
         on_hangup()
 
     loop.add_signal_handler(signal.SIGHUP, hung_up)

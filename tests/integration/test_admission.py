@@ -80,8 +80,8 @@ async def test_a_member_that_starts_again_replaces_its_old_connection_at_once(ne
     network.reserve(1, 2)
     one = await network.start(1, admission=lambda: judging(TWO))
     identity = PeerIdentity("local", CLUSTER_ID, 2, TWO)
-    older, _ = await network.dial_as(identity, one)
-    newer, _ = await network.dial_as(identity, one)
+    older, *_ = await network.dial_as(identity, one)
+    newer, *_ = await network.dial_as(identity, one)
     assert await ended(older) == b""
     assert not newer.at_eof()
 
@@ -92,12 +92,12 @@ async def test_a_replaced_disk_loses_its_connection_and_the_new_one_gets_in(netw
     known = [judging(TWO)]
     one = await network.start(1, admission=lambda: known[0])
     old = PeerIdentity("local", CLUSTER_ID, 2, TWO)
-    older, _ = await network.dial_as(old, one)
+    older, *_ = await network.dial_as(old, one)
     await network.until(lambda: one.transport.links()[2].inbound)
     known[0] = judging("", TWO)
     one.transport.recheck_identities()
     assert await ended(older) == b""
-    newer, _ = await network.dial_as(old._replace(cluster_id="", incarnation=OTHER), one)
+    newer, *_ = await network.dial_as(old._replace(cluster_id="", incarnation=OTHER), one)
     await network.until(lambda: one.transport.links()[2].inbound)
     known[0] = judging(OTHER, TWO)
     one.transport.recheck_identities()

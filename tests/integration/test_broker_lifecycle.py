@@ -34,6 +34,7 @@ from quorum.metadata.errors import (
     NotAListError,
 )
 from quorum.metadata.records import BrokerConfigRecord, BrokerRecord, TopicConfigRecord, TopicRecord
+from quorum.metadata.rotation import write_check_value
 from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
@@ -279,8 +280,14 @@ async def test_a_broker_with_another_secret_does_not_register(cluster: EmbeddedB
         assert await client.exists(paths.broker_id_path(2)) is None
 
 
-async def test_a_secret_is_rotated_in_three_steps(client: Client) -> None:
-    for secrets in (["old"], ["old", "new"], ["new", "old"], ["new"]):
+async def test_the_check_value_is_the_former_secrets_until_it_is_moved(client: Client) -> None:
+    for secrets in (["old"], ["old", "new"], ["new", "old"]):
+        await check_peer_secret(client, Trust(secrets, "cluster"))
+    with pytest.raises(WrongPeerSecretError):
+        await check_peer_secret(client, Trust(["new"], "cluster"))
+    assert await write_check_value(client, Trust(["new", "old"], "cluster"))
+    assert not await write_check_value(client, Trust(["new", "old"], "cluster"))
+    for secrets in (["new", "old"], ["new"]):
         await check_peer_secret(client, Trust(secrets, "cluster"))
     with pytest.raises(WrongPeerSecretError):
         await check_peer_secret(client, Trust(["old"], "cluster"))

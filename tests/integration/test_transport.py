@@ -226,7 +226,7 @@ REFUSED = [
         "cluster name: 'local' there, 'other' here",
     ),
     ({"cluster_id": "d" * 32}, "cluster id: dddd", "cluster id: cccc"),
-    ({"secret": b"wrong"}, "authentication failed", "authentication failed"),
+    ({"secrets": ["wrong"]}, "authentication failed", "authentication failed"),
 ]
 
 
@@ -354,8 +354,8 @@ async def test_a_member_that_breaks_the_protocol_is_cut_off(network: Network, ba
     network.reserve(1, 2)
     one = await network.start(1)
     good = Heartbeat(1, 2, 1, 0, 1.0)
-    reader, writer = await network.dial_as(PeerIdentity("local", CLUSTER_ID, 2, "2" * 32), one)
-    writer.write(frame(good) + bad + frame(good))
+    reader, writer, seal = await network.dial_as(PeerIdentity("local", CLUSTER_ID, 2, "2" * 32), one)
+    writer.writelines(seal.seal([frame(good)]) + seal.seal([bad]) + seal.seal([frame(good)]))
     assert await ended(reader) == b""
     assert [message for _, _, message in one.received] == [good]
     assert one.events == [("down", 2, "2" * 32)]
@@ -379,10 +379,10 @@ async def test_a_newer_connection_of_a_member_replaces_the_older(network: Networ
     network.reserve(1, 2)
     one = await network.start(1)
     identity = PeerIdentity("local", CLUSTER_ID, 2, "2" * 32)
-    older, _ = await network.dial_as(identity, one)
-    newer, writer = await network.dial_as(identity._replace(incarnation="f" * 32), one)
+    older, *_ = await network.dial_as(identity, one)
+    newer, writer, seal = await network.dial_as(identity._replace(incarnation="f" * 32), one)
     assert await ended(older) == b""
-    writer.write(frame(Heartbeat(1, 2, 1, 0, 1.0)))
+    writer.writelines(seal.seal([frame(Heartbeat(1, 2, 1, 0, 1.0))]))
     await network.until(lambda: one.received)
     assert one.received[0][:2] == (2, "f" * 32)
     assert one.events == [("down", 2, "2" * 32)]
@@ -495,7 +495,7 @@ async def test_a_member_of_another_cluster_is_dropped_once_the_cluster_id_is_kno
     transport = PeerTransport(
         runtime,
         lambda: PeerIdentity("local", known["cluster_id"], 1, "1" * 32),
-        SECRET,
+        [SECRET.decode()],
         codec=Codec(),
         listen=network.sockets.pop(1),
         members=network.addresses,
@@ -528,7 +528,7 @@ async def test_what_becomes_known_while_a_hello_is_under_way_counts(network: Net
     transport = PeerTransport(
         AsyncioRuntime(asyncio.get_running_loop(), random.Random()),
         lambda: PeerIdentity("local", known["cluster_id"], 1, "1" * 32),
-        SECRET,
+        [SECRET.decode()],
         codec=Codec(),
         listen=network.sockets.pop(1),
         members=network.addresses,
@@ -552,7 +552,7 @@ async def test_the_contract_before_start_and_after_the_end(network: Network) -> 
     runtime = AsyncioRuntime(asyncio.get_running_loop(), random.Random())
     listen = network.sockets.pop(1)
     transport = PeerTransport(
-        runtime, lambda: identity, SECRET, codec=Codec(), listen=listen, members=network.addresses
+        runtime, lambda: identity, [SECRET.decode()], codec=Codec(), listen=listen, members=network.addresses
     )
     assert not transport.ready
     with pytest.raises(TransportNotReadyError):
@@ -604,6 +604,8 @@ async def test_a_transport_that_never_started_lets_its_socket_go(network: Networ
     network.reserve(1)
     listen, identity = network.sockets.pop(1), PeerIdentity("local", CLUSTER_ID, 1, "1" * 32)
     runtime = AsyncioRuntime(asyncio.get_running_loop(), random.Random())
-    transport = PeerTransport(runtime, lambda: identity, SECRET, codec=Codec(), listen=listen, members={})
+    transport = PeerTransport(
+        runtime, lambda: identity, [SECRET.decode()], codec=Codec(), listen=listen, members={}
+    )
     await transport.stop()
     assert listen.fileno() == -1

@@ -640,7 +640,7 @@ class SimTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         """Return this side of a hello that somebody begins now."""
         admitted = ANYBODY if self._admits_strangers() else self._peers
         nonce = self.network.rng.randbytes(NONCE_BYTES)
-        return Callee(self.identity(), admitted, SECRET, nonce, judge=self._judge)
+        return Callee(self.identity(), admitted, [SECRET], nonce, judge=self._judge)
 
     def _judge(self, other: PeerIdentity) -> Refusal | None:
         """Say why a process may not speak for its node id, or not while another one does."""

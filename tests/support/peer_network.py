@@ -23,6 +23,7 @@ from quorum.raft.core.messages import Heartbeat
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec
 from quorum.raft.peers.hello import NONCE_BYTES, Callee, Dialler, PeerIdentity
 from quorum.raft.peers.peers import PeerNode, TransportOptions, split_address
+from quorum.raft.peers.sealing import CHECK_BYTES, TAG_BYTES, FrameSeal
 from quorum.raft.peers.transport import PeerTransport
 
 SECRET = b"a secret of the cluster"
@@ -132,7 +133,7 @@ class Network:
         plain = PeerIdentity("local", CLUSTER_ID, node_id, f"{node_id:x}" * 32)
         identity = plain._replace(**fields)
         arguments: dict[str, Any] = {
-            "secret": SECRET,
+            "secrets": [SECRET.decode()],
             "codec": Codec(),
             "listen": self.sockets.pop(node_id, ("127.0.0.1", 0)),
             "members": dict(self.addresses),
@@ -141,8 +142,10 @@ class Network:
         arguments.update(changed)
         runtime = arguments.pop("runtime", None)
         runtime = runtime or AsyncioRuntime(asyncio.get_running_loop(), random.Random())
-        secret = arguments.pop("secret")
-        member = Member(self.changes, PeerTransport(runtime, lambda: identity, secret, **arguments), identity)
+        secrets = arguments.pop("secrets")
+        member = Member(
+            self.changes, PeerTransport(runtime, lambda: identity, secrets, **arguments), identity
+        )
         self._closers.append(member.transport.stop)
         await member.transport.start()
         return member
@@ -156,11 +159,14 @@ class Network:
         self._closers.append(lambda: self._close(writer))
         return reader, writer
 
-    async def dial_as(self, identity: PeerIdentity, target: Member) -> Streams:
-        """Open a connection and say a proper hello on it."""
+    async def dial_as(
+        self, identity: PeerIdentity, target: Member
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, FrameSeal]:
+        """Open a connection and say a proper hello on it; the seal is of the frames that follow."""
         reader, writer = await self.connect(target.address)
-        await greet(Dialler(identity, target.node_id, SECRET, random.randbytes(NONCE_BYTES)), reader, writer)
-        return reader, writer
+        hello = Dialler(identity, target.node_id, SECRET, random.randbytes(NONCE_BYTES))
+        await greet(hello, reader, writer)
+        return reader, writer, FrameSeal(hello.frame_key)
 
     async def listen_as(self, node_id: int) -> asyncio.Queue[Streams]:
         """Play a member that says hello to whoever calls, and reads no further by itself."""
@@ -170,7 +176,7 @@ class Network:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._closers.append(lambda: self._close(writer))
             await greet(
-                Callee(identity, {1, 2, 3} - {node_id}, SECRET, random.randbytes(NONCE_BYTES)),
+                Callee(identity, {1, 2, 3} - {node_id}, [SECRET], random.randbytes(NONCE_BYTES)),
                 reader,
                 writer,
             )
@@ -210,9 +216,13 @@ async def greet(hello: Dialler | Callee, reader: asyncio.StreamReader, writer: a
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Any:
+    """Read a sealed frame; the seal is not looked at."""
     async with asyncio.timeout(DEADLINE_S):
-        size = struct.unpack(">I", await reader.readexactly(LENGTH_BYTES))[0]
-        return Codec().decode(await reader.readexactly(size))
+        head = await reader.readexactly(CHECK_BYTES + LENGTH_BYTES)
+        size = struct.unpack_from(">I", head, CHECK_BYTES)[0]
+        message = Codec().decode(await reader.readexactly(size))
+        await reader.readexactly(TAG_BYTES)
+        return message
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:

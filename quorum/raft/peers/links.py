@@ -1,9 +1,10 @@
 """One TCP connection between two members: the hello first, then frames in one direction only.
 
 The side that dialled sends (OutboundLink), the side that was called receives (InboundLink), so that a
-proxy or a fault can sit on each directed link. A link decides when bytes leave: small frames overtake
-bulk, one write per turn of the loop, and no more is handed to the socket than it takes, so that a
-heartbeat never waits for megabytes. It does not decide which node is dialled when, and knows nothing of Raft.
+proxy or a fault can sit on each directed link. Frames are sealed (sealing.py), unless TLS protects them. A
+link decides when bytes leave: small frames overtake bulk, one write per turn of the loop, and no more is
+handed to the socket than it takes, so that a heartbeat never waits for megabytes. It does not decide which
+node is dialled when, and knows nothing of Raft.
 Soft state only.
 
 Source: the transport contract of pysyncobj; TCP_NOTSENT_LOWAT and TCP_USER_TIMEOUT of tcp(7).
@@ -21,6 +22,7 @@ from quorum.platform.runtime import Runtime, TimerHandle
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec, PeerMessage
 from quorum.raft.peers.hello import Callee, Dialler, HelloRefusedError, PeerIdentity
 from quorum.raft.peers.peers import TransportOptions
+from quorum.raft.peers.sealing import CHECK_BYTES, TAG_BYTES, FrameSeal
 
 #: Bytes of the receive buffer before the hello is done; two records fit.
 HELLO_BUFFER_BYTES: Final = 16 * 1024
@@ -73,13 +75,17 @@ class SendQueue:
         self.bulk: deque[tuple[tuple[bytes, ...], int]] = deque()
         self.size_bytes = 0
 
-    def take(self, bytes_max: int) -> list[bytes]:
-        """Remove frames until they reach `bytes_max`, at least one; return their parts in sending order."""
+    def take(self, bytes_max: int, seal: FrameSeal | None) -> list[bytes]:
+        """Remove frames until they reach `bytes_max`, at least one; return their parts in sending order.
+
+        Args:
+            seal: of the connection, whose frames are numbered as they leave; None: they stay as they are.
+        """
         taken: list[bytes] = []
         taken_bytes = 0
         while taken_bytes < bytes_max and (lane := self.urgent or self.bulk):
             frame, frame_bytes = lane.popleft()
-            taken += frame
+            taken += frame if seal is None else seal.seal(frame)
             taken_bytes += frame_bytes
         self.size_bytes -= taken_bytes
         return taken
@@ -109,6 +115,8 @@ class PeerLink(asyncio.BufferedProtocol):
         self.node_id = node_id
         self.opened_at_ms = 0.0
         self.identity: PeerIdentity | None = None
+        #: of the frames; None before the hello is done, and where TLS protects them
+        self._seal: FrameSeal | None = None
 
     @property
     def proven(self) -> PeerIdentity | None:
@@ -208,6 +216,8 @@ class PeerLink(asyncio.BufferedProtocol):
         self._hello = None
         self._stop_timer()
         self.identity = hello.peer
+        if self._transport is not None and self._transport.get_extra_info("ssl_object") is None:
+            self._seal = FrameSeal(hello.frame_key)
         self.node_id = hello.peer.node_id
         self.opened_at_ms = self._context.runtime.monotonic_ms()
         self._end = len(hello.rest)
@@ -282,7 +292,7 @@ class OutboundLink(PeerLink):
                 self._closed = True
                 self._stop_timer()
                 if self.queue.size_bytes:
-                    self._write(*self.queue.take(self.queue.size_bytes))
+                    self._write(*self.queue.take(self.queue.size_bytes, self._seal))
                 self._transport.close()
                 self._timer = self._context.runtime.call_later(
                     self._context.options.handshake_timeout_ms, self._transport.abort
@@ -309,7 +319,7 @@ class OutboundLink(PeerLink):
         self._flush_due = False
         if self._closed or self._paused or not self.queue.size_bytes or self._transport is None:
             return
-        self._transport.writelines(self.queue.take(self._context.options.write_bytes_max))
+        self._transport.writelines(self.queue.take(self._context.options.write_bytes_max, self._seal))
         if self.queue.size_bytes and not self._paused:
             self._flush_due = True
             self._context.runtime.call_soon(self.flush)
@@ -337,16 +347,24 @@ class InboundLink(PeerLink):
     def _take(self) -> None:
         codec, owner = self._context.codec, self._context.owner
         self.heard_ms = self._context.runtime.monotonic_ms()
-        missing_from = LENGTH_BYTES
-        while self._end - self._start >= LENGTH_BYTES:
-            body = self._start + LENGTH_BYTES
-            stop = body + codec.frame_bytes(self._buffer, self._start)
+        seal, buffer = self._seal, self._buffer
+        before, behind = (0, 0) if seal is None else (CHECK_BYTES, TAG_BYTES)
+        missing_from = head_bytes = before + LENGTH_BYTES
+        while self._end - self._start >= head_bytes:
+            frame = self._start + before
+            body = frame + LENGTH_BYTES
+            end = body + codec.frame_bytes(buffer, frame)
+            stop = end + behind
             missing_from = stop - self._start
             if stop > self._end:
+                if seal is not None:
+                    seal.check_length(buffer[self._start : frame], buffer[frame:body])
                 break
-            message = codec.decode(self._buffer[body:stop])
+            if seal is not None:
+                seal.open(buffer[frame:end], buffer[end:stop])
+            message = codec.decode(buffer[body:end])
             self._start = stop
-            missing_from = LENGTH_BYTES
+            missing_from = head_bytes
             owner.link_message(self, message)
             if self._closed:
                 return

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -61,7 +61,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self,
         runtime: Runtime,
         identity: Callable[[], PeerIdentity],
-        secret: bytes,
+        secrets: Sequence[str],
         *,
         codec: Codec,
         listen: Listen,
@@ -77,7 +77,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         Args:
             runtime: clock, loop and randomness; its random makes nonces and must not be predictable.
             identity: returns this node's identity as it is known now; its node id never changes.
-            secret: the cluster's peer secret, not empty.
+            secrets: the cluster's peer secrets, none empty; read for each hello: the first one is proved, any
+                is accepted.
             codec: knows every message that is sent; used by this transport alone.
             listen: (host, port), or a bound socket, whose ownership passes to the transport.
             members: {node id: host:port to dial}; these addresses win over those of `addNode`. This node's
@@ -89,11 +90,11 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             on_proven: gets the node that a hello proved, refused or not, before any other call names it.
         """
         super().__init__(None, None, [])
-        if not secret:
+        if not secrets or not all(secrets):
             raise ValueError("peer secret is empty: anybody could join the cluster")
         self._runtime = runtime
         self._identity = identity
-        self._secret = secret
+        self._secrets = secrets
         self._codec = codec
         self._listen = listen
         self._options = options or TransportOptions()
@@ -311,7 +312,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def _greet(self, peer: Peer) -> OutboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
-        hello = Dialler(self._identity(), peer.node_id, self._secret, nonce, judge=self._judge)
+        hello = Dialler(self._identity(), peer.node_id, self._secrets[0].encode(), nonce, judge=self._judge)
         link = OutboundLink(self._context, hello, peer.address, peer.node_id)
         peer.greeting = link
         return link
@@ -334,7 +335,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     def _accept(self) -> InboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
         admitted = _ANYBODY if self._admits_strangers() else self._peers
-        hello = Callee(self._identity(), admitted, self._secret, nonce, judge=self._judge)
+        secrets = [each.encode() for each in self._secrets]
+        hello = Callee(self._identity(), admitted, secrets, nonce, judge=self._judge)
         link = InboundLink(self._context, hello)
         if len(self._handshakes) >= (most := self._options.pending_handshakes_max):
             # Connections that have proven the secret go last: strangers must not keep members out.

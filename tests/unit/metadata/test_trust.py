@@ -10,6 +10,7 @@ import json
 import pytest
 
 from controller.wire.scram import ITERATIONS, ScramKeys
+from quorum.client import AccessEntry
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.trust import Trust
 
@@ -73,12 +74,37 @@ def test_no_key_of_the_exchange_follows_from_what_is_public() -> None:
 
 
 def test_the_access_list_lets_everybody_read_and_holders_write() -> None:
-    first, *holders = Trust(["one", "two"], "c").access()
+    trust = Trust(["one", "two"], "c")
+    first, holder = trust.access()
     assert first == (1, "world", "anyone")
-    assert [(each.permissions, each.scheme) for each in holders] == [(31, "digest")] * 2
-    for holder, credentials in zip(holders, Trust(["one", "two"], "c").credentials, strict=True):
+    assert holder == (31, "digest", trust.holders[0])
+    for identity, credentials in zip(trust.holders, trust.credentials, strict=True):
         digest = base64.b64encode(hashlib.sha1(credentials).digest()).decode()
-        assert holder.identity == f"quorate:{digest}"
+        assert identity == f"quorate:{digest}"
+
+
+def test_an_access_list_follows_the_first_secret_and_keeps_what_is_of_others() -> None:
+    everybody = AccessEntry(1, "world", "anyone")
+    other = AccessEntry(31, "digest", "quorate:somebody")
+    before = [everybody, *Trust(["old"], "c").own_access(), other]
+    trust = Trust(["new", "old"], "c")
+    after = [everybody, *trust.own_access(), other]
+    assert trust.as_of_first(before) == after
+    assert trust.as_of_first([*before, *trust.own_access()]) == [everybody, *trust.own_access(), other]
+    assert Trust(["new"], "c").as_of_first(before) == before
+
+
+def test_secrets_that_are_replaced_count_at_once() -> None:
+    secrets = ["old"]
+    trust = Trust(secrets, "c")
+    signed = trust.sign(PLACE, VALUE, SESSION)
+    assert trust.signer(PLACE, signed, SESSION) == 0
+    secrets[:] = ["new", "old"]
+    assert trust.signer(PLACE, signed, SESSION) == 1
+    assert trust.signer(PLACE, trust.sign(PLACE, signed, SESSION), SESSION) == 0
+    secrets[:] = ["new"]
+    assert trust.signer(PLACE, signed, SESSION) is None
+    assert trust.check_values == Trust(["new"], "c").check_values
 
 
 def test_an_empty_secret_signs_nothing() -> None:

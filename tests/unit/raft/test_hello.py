@@ -36,8 +36,8 @@ def dialler(identity: PeerIdentity = ONE, target: int = 2, secret: bytes = SECRE
     return Dialler(identity, target, secret, nonce())
 
 
-def acceptor(identity: PeerIdentity = TWO, secret: bytes = SECRET) -> Callee:
-    return Callee(identity, MEMBERS - {identity.node_id}, secret, nonce())
+def acceptor(identity: PeerIdentity = TWO, *secrets: bytes) -> Callee:
+    return Callee(identity, MEMBERS - {identity.node_id}, secrets or (SECRET,), nonce())
 
 
 class Talk:
@@ -77,6 +77,27 @@ def test_two_members_learn_who_the_other_is() -> None:
     Talk(dialling, accepting)
     assert dialling.peer == TWO
     assert accepting.peer == ONE
+
+
+def test_any_of_the_acceptors_secrets_is_proved() -> None:
+    for secrets in ((SECRET, b"former"), (b"next", SECRET)):
+        dialling, accepting = dialler(), acceptor(TWO, *secrets)
+        Talk(dialling, accepting)
+        assert dialling.done
+        assert accepting.done
+        assert dialling.frame_key == accepting.frame_key
+    refused = Talk(dialler(), acceptor(TWO, b"next", b"former")).errors
+    assert {error.refusal.reason for error in refused} == {RefusalReason.AUTHENTICATION}
+
+
+def test_every_connection_has_a_frame_key_of_its_own() -> None:
+    keys = set()
+    for _ in range(3):
+        dialling, accepting = dialler(), acceptor()
+        Talk(dialling, accepting)
+        assert dialling.frame_key == accepting.frame_key
+        keys.add(dialling.frame_key)
+    assert len(keys) == 3
 
 
 def test_bytes_behind_the_hello_are_kept_for_what_follows() -> None:
@@ -157,7 +178,7 @@ def test_a_dialler_refuses_a_node_that_says_it_is_another_one() -> None:
     values = msgpack.unpackb(verdict_sent_as[40:])
     values[0][2] = 2
     accepting._transcript[-1] = msgpack.packb(values)
-    body = accepting._mac(b"accept") + msgpack.packb(values)
+    body = accepting._proof(b"accept") + msgpack.packb(values)
     with pytest.raises(HelloRefusedError) as caught:
         dialling.feed(verdict_sent_as[:6] + struct.pack(">H", len(body)) + body)
     assert caught.value.refusal.reason == RefusalReason.WRONG_NODE
@@ -181,7 +202,7 @@ def test_another_secret_is_told_nothing_but_that_authentication_failed() -> None
 
 def test_an_acceptor_with_another_secret_is_not_believed() -> None:
     """It skips its own check, as one would that wants to be sent entries."""
-    dialling, accepting = dialler(), acceptor(secret=b"another")
+    dialling, accepting = dialler(), acceptor(TWO, b"another")
     proof = dialling.feed(accepting.feed(dialling.begin()))
     accepting._proven = lambda *_: True  # type: ignore[method-assign]
     with pytest.raises(HelloRefusedError, match="authentication failed"):
@@ -238,7 +259,7 @@ def test_every_proof_covers_direction_nonces_and_identities() -> None:
     assert msgpack.unpackb(verdict[32:]) == [list(TWO), None]
 
     def mac(*parts: bytes) -> bytes:
-        covered = b"".join(struct.pack(">I", len(part)) + part for part in (b"QRTM", b"\x01", *parts))
+        covered = b"".join(struct.pack(">I", len(part)) + part for part in (b"QRTM", b"\x02", *parts))
         return hmac.new(SECRET, covered, "sha256").digest()
 
     assert proof == mac(b"dial", hello, challenge)
@@ -247,7 +268,7 @@ def test_every_proof_covers_direction_nonces_and_identities() -> None:
 
 
 def header(kind: int, size: int) -> bytes:
-    return struct.pack(">4sBBH", b"QRTM", 1, kind, size)
+    return struct.pack(">4sBBH", b"QRTM", 2, kind, size)
 
 
 @given(st.integers(0, 4), st.data())
@@ -290,8 +311,8 @@ def test_another_protocol_is_refused_at_its_first_bytes_and_not_answered(first: 
 
 def test_another_release_is_named() -> None:
     hello = bytearray(dialler().begin())
-    hello[4] = 2
-    with pytest.raises(HelloRefusedError, match="hello version: 2 there, 1 here"):
+    hello[4] = 1
+    with pytest.raises(HelloRefusedError, match="hello version: 1 there, 2 here"):
         acceptor().feed(bytes(hello))
 
 
@@ -343,6 +364,6 @@ def test_unfit_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="peer secret is empty"):
         dialler(secret=b"")
     with pytest.raises(ValueError, match="nonce has 3 bytes"):
-        Callee(ONE, MEMBERS, SECRET, b"abc")
+        Callee(ONE, MEMBERS, [SECRET], b"abc")
     with pytest.raises(ValueError, match="longer than 256 bytes"):
         dialler(ONE._replace(cluster="c" * 257))
