@@ -56,7 +56,7 @@ async def check_peer_secret(client: Client, trust: Trust) -> None:
         trust: of the secrets in the file, in its order.
     """
     values = trust.check_values
-    value = encode_check_value(values[0])
+    value = encode_check_value(trust)
     for _ in range(ROUNDS_MAX):
         node = await read_node(client, paths.PEER_CHECK_VALUE)
         try:

@@ -3,7 +3,7 @@
 It takes a file that matches the cluster's check value, proves what is new to the quorum, creates for holders
 of the first secret from then on, and signs its registration with that one: in this order, so that a
 registration signed by a secret says that nothing more will hang on former ones (quorum.metadata.rotation). A
-broker without a session takes the file when it has one again. Soft state only.
+broker without a session takes the file within a minute of the next one. Soft state only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class SecretChanges:
         self._secrets = secrets
         self._state = state
         self._due = asyncio.Event()
-        self._unsigned = False
+        #: what the registration may be signed with now, until it is signed with the first secret
+        self._signed_by: Trust | None = None
 
     def look(self) -> None:
         """Read the file soon."""
@@ -50,35 +51,39 @@ class SecretChanges:
 
     async def run(self) -> None:
         """Read the file again every minute and when asked, for ever."""
+        pause_s = RELOAD_S
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S if self._unsigned else RELOAD_S):
+                async with asyncio.timeout(pause_s):
                     await self._due.wait()
             self._due.clear()
+            pause_s = RELOAD_S
             try:
                 await self._follow()
             except WrongPeerSecretError as error:
                 self._secrets.warn(error.message, error.remedy)
             except QuorateError as error:
-                self._unsigned = True
+                pause_s = AGAIN_S
                 broker_id = self._state.config.broker.id
                 log.info("broker %d reads its secrets again soon: %s", broker_id, error.message)
 
     async def _follow(self) -> None:
-        found = self._secrets.reread()
         registration, session = self._state.registration, self._state.session
-        if (found is None and not self._unsigned) or registration is None or session is None:
+        if registration is None or session is None:
             return
-        client, parts = session.client, registration.parts
+        parts = registration.parts
+        found = self._secrets.reread()
         if found is not None:
-            await check_peer_secret(client, Trust(found, parts.cluster_id))
+            await check_peer_secret(session.client, Trust(found, parts.cluster_id))
+            former = [each for each in self._secrets if each not in found]
+            self._signed_by = Trust([*found, *former], parts.cluster_id)
             self._secrets.replace(found)
-        self._unsigned = True
-        await self._apply(client, parts.trust)
-        self._unsigned = False
+        if self._signed_by is not None:
+            await self._apply(session.client, parts.trust, self._signed_by)
+            self._signed_by = None
 
-    async def _apply(self, client: Client, trust: Trust) -> None:
+    async def _apply(self, client: Client, trust: Trust, signed_by: Trust) -> None:
         await prove_secrets(client, trust)
         if client.default_acl is not None:
             client.default_acl = trust.access()
-        await sign_again(client, self._state.config.broker.id, trust)
+        await sign_again(client, self._state.config.broker.id, signed_by)

@@ -278,9 +278,12 @@ async def _register(
 
 
 async def sign_again(client: Client, broker_id: int, trust: Trust) -> None:
-    """Sign the registration that this session owns with the first secret, where another one signed it.
+    """Sign the registration that this session owns with the first secret; its generation stays.
 
-    Its generation stays.
+    Args:
+        client: whose session owns it.
+        broker_id: which broker.
+        trust: of the first secret, and of those that may have signed it.
     """
     path = paths.broker_id_path(broker_id)
     for _ in range(ROUNDS_MAX):

@@ -265,7 +265,9 @@ class ScramServer:
         if not secrets or not all(secrets):
             raise ValueError("a peer secret is empty: anybody could reach the broker listener")
         # No attribute, or else a repr could tell a secret.
-        self._verifiers = lambda: [_cluster_keys(secret, cluster_id).verifier for secret in secrets]
+        self._verifiers: Callable[[], list[ScramVerifier]] = lambda: [
+            _cluster_keys(secret, cluster_id).verifier for secret in secrets
+        ]
         self._salt = cluster_id.encode()
         self._refusal = ScramError("the client does not know the peer secret", _SAME_FILE)
 

@@ -17,11 +17,11 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from quorum.client import BadVersionError, Client, NoAuthError, NoNodeError
+from quorum.client import AccessEntry, BadVersionError, Client, NoAuthError, NoNodeError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
 from quorum.metadata.reading import read_node
-from quorum.metadata.trust import Trust, names_holders
+from quorum.metadata.trust import EVERYTHING, Trust, names_holders
 
 #: Requests under way at a time: others have their turns between them.
 CHUNK: Final = 100
@@ -50,9 +50,10 @@ class Rewritten(NamedTuple):
     foreign: tuple[str, ...]
 
 
-def encode_check_value(value: str) -> bytes:
-    """Return the value of /cluster/peer_secret_check."""
-    return json.dumps({"version": 1, "check": value}, separators=(",", ":")).encode()
+def encode_check_value(trust: Trust) -> bytes:
+    """Return the value of /cluster/peer_secret_check: it is of the first secret."""
+    value = {"version": 1, "check": trust.check_values[0], "holder": trust.holders[0]}
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def check_value(data: bytes | None) -> str:
@@ -67,6 +68,17 @@ def check_value(data: bytes | None) -> str:
         raise MetadataDecodeError(
             paths.PEER_CHECK_VALUE, "check", "something else", "a check value"
         ) from None
+
+
+async def brokers_access(client: Client) -> list[AccessEntry] | None:
+    """Return the access list of what is the brokers' own, for who has not their secret; None without one."""
+    node = await read_node(client, paths.PEER_CHECK_VALUE)
+    try:
+        holder = None if node is None else json.loads(node.data or b"")["holder"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    entry = AccessEntry(EVERYTHING, "digest", str(holder))
+    return [entry] if names_holders(entry) else None
 
 
 async def brokers_behind(client: Client, trust: Trust) -> Behind:
@@ -119,8 +131,7 @@ async def write_check_value(client: Client, trust: Trust) -> bool:
     node = await read_node(client, paths.PEER_CHECK_VALUE)
     if node is None or check_value(node.data) == trust.check_values[0]:
         return False
-    value = encode_check_value(trust.check_values[0])
-    await client.set(paths.PEER_CHECK_VALUE, value, node.stat.version)
+    await client.set(paths.PEER_CHECK_VALUE, encode_check_value(trust), node.stat.version)
     return True
 
 

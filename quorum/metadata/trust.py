@@ -32,7 +32,7 @@ DIGEST_USER: Final = "quorate"
 _CACHED_SECRETS_MAX: Final = 32
 _SIGNATURE: Final = b"Quorate Signature"
 _READ: Final = 1
-_EVERYTHING: Final = 31
+EVERYTHING: Final = 31
 
 
 class Trust:
@@ -72,7 +72,7 @@ class Trust:
 
     def own_access(self) -> list[AccessEntry]:
         """Return the access list of what only holders of the first secret may read and change."""
-        return [AccessEntry(_EVERYTHING, "digest", self.holders[0])]
+        return [AccessEntry(EVERYTHING, "digest", self.holders[0])]
 
     def as_of_first(self, access: Sequence[AccessEntry]) -> list[AccessEntry]:
         """Return an access list with the first secret in the place of every other of these."""

@@ -294,8 +294,8 @@ PEER_GARBAGE = {
     "a ZooKeeper handshake": handshake(),
     "the largest length": b"\xff\xff\xff\xff" + bytes(64),
     "a hello of another version": b"QRTM\x63\x01\x00\x04" + bytes(4),
-    "a hello that is too long": b"QRTM\x01\x01\xff\xff" + bytes(70000),
-    "a hello that is no record": b"QRTM\x01\x01\x00\x40" + RANDOM.randbytes(64),
+    "a hello that is too long": b"QRTM\x02\x01\xff\xff" + bytes(70000),
+    "a hello that is no record": b"QRTM\x02\x01\x00\x40" + RANDOM.randbytes(64),
 }
 
 
@@ -309,7 +309,7 @@ def test_silent_and_slow_connections_on_the_peer_port(undisturbed: QuorateNodes)
     connections = [connect(node.peer_port, 30.0) for node in undisturbed.nodes.values() for _ in range(10)]
     try:
         for number, connection in enumerate(connections):
-            connection.sendall(b"QRTM\x01\x01\x00\x40"[: number % 9])
+            connection.sendall(b"QRTM\x02\x01\x00\x40"[: number % 9])
         for connection in connections:
             read_to_end(connection)
     finally:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from quorum.raft.peers.peers import split_address
+from quorum.config.tls import TlsSection, read_material
+from quorum.platform.tls import TlsPort
+from quorum.raft.peers import links
+from quorum.raft.peers.peers import PeerTls, split_address
 from quorum.raft.peers.sealing import CHECK_BYTES, TAG_BYTES
+from tests.support.certificates import Authority
 from tests.support.peer_network import Changes, Network, on_both_loops
 
 SEALED = "of frame {} is not what the peer sealed"
@@ -119,3 +124,23 @@ async def test_what_is_meddled_with_ends_the_connection_and_the_log_says_why(
         await network.until(lambda: one.up(2) and two.up(1))
         assert two.heartbeat(1, 99)
         await network.until(lambda: one.received[-1][2].term == 99)
+
+
+@on_both_loops
+async def test_within_tls_frames_carry_no_mac(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_key: bytes) -> None:
+        raise AssertionError("a frame within TLS is sealed")
+
+    monkeypatch.setattr(links, "FrameSeal", refuse)
+    files = Authority(tmp_path / "pki").settings("node")
+    material = read_material(TlsSection(**{key: Path(str(each)) for key, each in files.items()}), "peer")  # type: ignore[arg-type]
+    network.reserve(1, 2)
+    one, two = [
+        await network.start(each, tls=PeerTls(TlsPort("peer", material.accepting), material.dialling))
+        for each in (1, 2)
+    ]
+    await network.until(lambda: one.up(2) and two.up(1))
+    assert two.heartbeat(1)
+    await network.until(lambda: one.received)

@@ -52,6 +52,7 @@ from quorum.raft.journal.format import (
 from quorum.raft.journal.note import NOTE_NAME
 from quorum.raft.journal.recovery import scan_journal
 from quorum.raft.peers.codec import LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec, PeerMessage
+from quorum.raft.peers.sealing import CHECK_BYTES, TAG_BYTES
 from quorum.raft.requests.origins import FORWARDING_MESSAGE_TYPES
 from tests.support.syscall_trace import Event, Syscall, TraceError, read_events
 
@@ -331,11 +332,11 @@ class FsyncAudit:
             return 0
         if data.startswith(_HELLO_MAGIC):
             return _HELLO_HEADER.size + int(_HELLO_HEADER.unpack_from(data)[3])
-        return LENGTH_BYTES + self._codec.frame_bytes(data, 0)
+        return CHECK_BYTES + LENGTH_BYTES + self._codec.frame_bytes(data, CHECK_BYTES) + TAG_BYTES
 
     def _take_peer_frame(self, line: int, frame: bytes) -> None:
         if not frame.startswith(_HELLO_MAGIC):
-            self._check_message(line, self._codec.decode(frame[LENGTH_BYTES:]))
+            self._check_message(line, self._codec.decode(frame[CHECK_BYTES + LENGTH_BYTES : -TAG_BYTES]))
 
     def _check_message(self, line: int, message: PeerMessage) -> None:
         if not isinstance(message, Message):

@@ -1,8 +1,9 @@
 """`quorate users`: who may prove what it is to brokers and to nodes, and by which password.
 
 Writes Kafka's own znodes, so it works before any broker runs; of nodes' users it makes lines for a file.
-Passwords come from standard input and are kept nowhere. With the brokers' secret what it writes is for the
-brokers alone from the beginning; without it the next broker makes it so.
+Passwords come from standard input and are kept nowhere. What it writes is for the brokers alone from the
+beginning, where there was ever one; else the first broker makes it so. Where the tree is protected, and to
+read what is there, the brokers' secret is needed.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tls_options(shared)
     add_sasl_options(shared)
     shared.add_argument(
-        "--peer-secret", metavar="FILE", type=Path, help="the brokers' peer secret: nobody else can read then"
+        "--peer-secret",
+        metavar="FILE",
+        type=Path,
+        help="the brokers' peer secret, to read what is theirs",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     rows = (
@@ -122,16 +126,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _prove(client: Client, file: Path | None) -> None:
-    """Prove the secret; what is created from then on is for its holders alone, if there was ever a broker."""
+    """Prove the secret, if it is given; what is created is for the brokers alone, if there was ever one."""
     from quorum.config.node import read_peer_secrets
     from quorum.metadata.paths import CLUSTER_ID
     from quorum.metadata.protection import prove_secrets
     from quorum.metadata.reading import read_node
     from quorum.metadata.records import decode_cluster_id
+    from quorum.metadata.rotation import brokers_access
     from quorum.metadata.trust import Trust
 
-    node = None if file is None else await read_node(client, CLUSTER_ID)
-    if file is None or node is None:
+    if file is None:
+        client.default_acl = await brokers_access(client)
+        return
+    node = await read_node(client, CLUSTER_ID)
+    if node is None:
         return
     trust = Trust(read_peer_secrets(file), decode_cluster_id(node.data))
     await prove_secrets(client, trust)
