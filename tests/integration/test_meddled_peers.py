@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -229,6 +230,9 @@ def test_no_write_is_lost_while_somebody_meddles_between_nodes() -> None:
         assert all(client.get(f"/n{number}")[0] == b"%d" % number for number in range(written))
         client.stop()
         client.close()
+        metrics = "".join(nodes.get(node_id, "/metrics")[1].decode() for node_id in nodes.node_ids)
+        counts = re.findall(r"^quorate_peer_protocol_errors_total (\S+)", metrics, re.MULTILINE)
+        assert sum(map(float, counts)) >= len(MEDDLINGS)
         outputs = "".join(node.output_path.read_text() for node in nodes.nodes.values())
         assert "the MAC of frame" in outputs
         assert "the length of frame" in outputs
