@@ -3,8 +3,8 @@
 Both halves of the exchange, each fed with the other's messages. Between brokers it is SCRAM-SHA-256, and
 user, salt (the cluster id) and iterations are fixed; a client refuses a broker that names others, because
 that broker is of another cluster. The client proves the first of its secrets and the server takes any of its
-own, so a secret is replaced in three steps: add the new one behind the old one everywhere, swap them
-everywhere, drop the old one. No message, error or repr contains a secret. There is no channel binding.
+own, also while one is replaced (quorum.config.peer_secrets). No message, error or repr contains a secret.
+There is no channel binding.
 Source: RFC 5802, RFC 7677.
 """
 

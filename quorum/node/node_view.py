@@ -337,4 +337,5 @@ class RunningNodeView:
             ("quorate_peer_messages_sent", "Messages to members", peers.messages_sent),
             ("quorate_peer_bytes_sent", "Bytes to members", peers.bytes_sent),
             ("quorate_peer_hellos_refused", "Peer connections refused", peers.hellos_refused),
+            ("quorate_peer_protocol_errors", "Peer connections ended by bad frames", peers.protocol_errors),
         ]

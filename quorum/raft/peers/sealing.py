@@ -68,8 +68,7 @@ class FrameSeal:
         self.number += 1
         first, *rest = frame
         tag = self._tag.copy()
-        tag.update(number)
-        tag.update(first)
+        tag.update(number + first)
         for part in rest:
             tag.update(part)
         check = self._check.copy()
