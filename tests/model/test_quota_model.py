@@ -15,7 +15,6 @@ from hypothesis.stateful import initialize, rule
 
 from quorum.core.quotas import QuotaRule
 from tests.model.test_tree_model import (
-    DATA,
     OPERATIONS,
     VERSIONS,
     Model,
@@ -27,20 +26,22 @@ QUOTA = "/zookeeper/quota"
 #: {text of a limits node: (nodes, bytes) that its hard limits allow}
 TEXTS = {
     b"count=1,bytes=1": (-1, -1),
-    b"count=-1,bytes=-1=;countHardLimit=3": (3, -1),
-    b"count=-1,bytes=-1=;byteHardLimit=7;countHardLimit=5": (5, 7),
+    b"count=-1,bytes=-1=;countHardLimit=4": (4, -1),
+    b"count=-1,bytes=-1=;byteHardLimit=14;countHardLimit=5": (5, 14),
     b"byteHardLimit=0": (-1, 0),
     b"countHardLimit=many;;bytes": (-1, -1),
 }
-SUBJECTS = st.sampled_from(["/a", "/a", "/a/a", "/a/b", "/b", "/a/a/b", "/zookeeper", "/nowhere", ""])
-NAMES = st.sampled_from(["zookeeper_limits", "zookeeper_limits", "zookeeper_stats"])
+SUBJECTS = st.sampled_from(["/a", "/a", "/a/a", "/a/a", "/a/b", "/b", "/zookeeper", "/nowhere", ""])
+NAMES = st.sampled_from(["zookeeper_limits", "zookeeper_limits", "zookeeper_limits", "zookeeper_stats"])
 QUOTA_PATHS = st.tuples(SUBJECTS, NAMES).map(lambda pair: f"{QUOTA}{pair[0]}/{pair[1]}")
-QUOTA_DATA = st.sampled_from(sorted(TEXTS)) | DATA
+QUOTA_DATA = st.sampled_from([*sorted(TEXTS), b"", None])
+#: the first quota that holds something back
+TIGHT = b"count=-1,bytes=-1=;byteHardLimit=14;countHardLimit=5"
 QUOTA_OPERATIONS = st.one_of(
     st.tuples(st.just(1), QUOTA_PATHS, QUOTA_DATA, st.none(), st.just(0)).map(list),
     st.tuples(st.just(15), QUOTA_PATHS, QUOTA_DATA, st.none(), st.just(0)).map(list),
     st.tuples(st.just(5), QUOTA_PATHS, QUOTA_DATA, VERSIONS).map(list),
-    st.tuples(st.just(2), QUOTA_PATHS, VERSIONS).map(list),
+    st.tuples(st.just(2), QUOTA_PATHS, st.just(-1)).map(list),
 )
 
 
@@ -126,14 +127,15 @@ class QuotaMachine(TreeMachine):
     @initialize()
     def first_nodes(self) -> None:
         super().first_nodes()
-        paths = [QUOTA + path for path in ("/a", "/a/a", "/a/b", "/a/a/b", "/b", "/zookeeper", "/nowhere")]
+        paths = [QUOTA + path for path in ("/a", "/a/a", "/a/b", "/b", "/zookeeper", "/nowhere")]
         self.write(0, None, [[1, path, b"", None, 0] for path in sorted(paths)])
-        self.write(0, None, [[1, f"{path}/zookeeper_stats", b"", None, 0] for path in paths[:5]])
+        self.write(0, None, [[1, f"{path}/zookeeper_stats", b"", None, 0] for path in paths])
+        self.write(0, None, [[1, f"{QUOTA}{path}/zookeeper_limits", TIGHT, None, 0] for path in ("/a", "/b")])
 
     @rule(
         which=st.integers(0, 2),
-        enforces=st.booleans(),
-        commands=st.lists(QUOTA_OPERATIONS | OPERATIONS, min_size=1, max_size=5),
+        enforces=st.sampled_from([True, True, False]),
+        commands=st.lists(QUOTA_OPERATIONS | OPERATIONS | OPERATIONS, min_size=1, max_size=5),
         as_multi=st.booleans(),
     )
     def write_quotas(self, which: int, commands: list[Any], *, enforces: bool, as_multi: bool) -> None:
