@@ -11,7 +11,7 @@ ABOVE = Quota(3, 7, Limits(nodes=2))
 
 
 def named(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [record.getMessage().split()[0] for record in caplog.records]
+    found = [record.getMessage().split()[0].strip("'") for record in caplog.records]
     caplog.clear()
     return found
 
@@ -25,8 +25,8 @@ def test_a_quota_above_a_soft_limit_is_named_with_its_numbers(caplog: pytest.Log
     }
     SoftLimits().look(quotas, 0.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "/a is above a soft limit of its quota: 3 nodes (limit 2), 7 bytes (limit -1); -1 is none",
-        "/b is above a soft limit of its quota: 1 nodes (limit -1), 7 bytes (limit 6); -1 is none",
+        "'/a' is above a soft limit of its quota: 3 nodes (limit 2), 7 bytes (limit -1); -1 is none",
+        "'/b' is above a soft limit of its quota: 1 nodes (limit -1), 7 bytes (limit 6); -1 is none",
     ]
 
 

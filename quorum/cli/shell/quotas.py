@@ -1,7 +1,7 @@
 """The shell's setquota, listquota and delquota: quotas as ZooKeeper's own shell keeps them.
 
-A quota is the pair of nodes `/zookeeper/quota<path>/zookeeper_limits` and `…/zookeeper_stats`; the server writes
-the second. As ZooKeeper's shell, and not the server, this refuses a quota above or below another one.
+A quota is the pair of nodes `/zookeeper/quota<path>/zookeeper_limits` and `…/zookeeper_stats`; the server
+writes the second. As ZooKeeper's shell, and not the server, this refuses a quota above or below another one.
 """
 
 from __future__ import annotations

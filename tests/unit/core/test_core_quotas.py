@@ -240,3 +240,18 @@ def test_a_failed_multi_leaves_quotas_as_they_were(driver: Driver, client: Clien
 )
 def test_limits_are_read_as_zookeeper_writes_them_and_never_fail(text: bytes, limits: Limits) -> None:
     assert read_limits(text) == limits
+
+
+def test_an_access_list_keeps_quotas(driver: Driver, client: Client) -> None:
+    client.make("/a")
+    limit(client, "/a", HARD.format(-1, 1))
+    client.identities = [["digest", "ops:x"]]
+    for path in ("", "/a", "/a/zookeeper_limits"):
+        assert client.one(7, QUOTA + path, [[31, "digest", "ops:x"]], -1).err == 0
+    other = driver.connect()
+    assert other.one(2, f"{QUOTA}/a/zookeeper_limits", -1).err == -102
+    assert other.one(5, f"{QUOTA}/a/zookeeper_limits", b"", -1).err == -102
+    assert other.one(1, f"{QUOTA}/b", b"", None, 0).err == -102
+    driver.quota_rule = QuotaRule.ENFORCED
+    assert other.one(1, "/a/b", b"", None, 0).err == -125
+    other.make("/free")
