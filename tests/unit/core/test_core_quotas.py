@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from quorum.core.quotas import Limits, QuotaRule, read_limits
-from tests.unit.core.driver import Client, Driver, data_at, dump, stat_at
+from quorum.core.snapshot import SnapshotWalk
+from tests.unit.core.driver import Client, Driver, chunks_of, data_at, dump, load, replay, stat_at
 
 QUOTA = "/zookeeper/quota"
 
@@ -199,8 +200,8 @@ def test_a_multi_is_judged_operation_by_operation(driver: Driver, client: Client
         [(-1, 0, None), (-1, 0, None), (-1, -125, None), (-1, -2, None)],
     )
     assert dump(driver.machine)["nodes"] == before
-    room = client.multi([1, "/a/b", b"", None, 0], [1, "/a/c", b"", None, 0], [2, "/a/b", -1])
-    assert [err for _, err, _ in room.value] == [0, 0, 0]
+    room: Any = client.multi([1, "/a/b", b"", None, 0], [1, "/a/c", b"", None, 0], [2, "/a/b", -1]).value
+    assert [err for _, err, _ in room] == [0, 0, 0]
     assert client.multi([2, "/a/c", -1], [1, "/a/d", b"", None, 0]).err == 0
     assert stats(driver, "/a") == b"count=2,bytes=0"
     driver.machine.check_invariants()
@@ -210,15 +211,15 @@ def test_a_failed_multi_leaves_quotas_as_they_were(driver: Driver, client: Clien
     client.make("/a")
     limit(client, "/a", "count=5")
     before = dump(driver.machine)["nodes"], dict(driver.machine.tree.quotas)
-    result = client.multi(
+    items: Any = client.multi(
         [1, "/a/b", b"123", None, 0],
         [5, f"{QUOTA}/a/zookeeper_limits", b"count=6", -1],
         [1, f"{QUOTA}/a/b", b"", None, 0],
         [1, f"{QUOTA}/a/b/zookeeper_limits", b"count=7", None, 0],
         [2, f"{QUOTA}/a/zookeeper_limits", -1],
         [13, "/nowhere", -1],
-    )
-    assert result.value[-1] == (-1, -101, None)
+    ).value
+    assert items[-1] == (-1, -101, None)
     assert (dump(driver.machine)["nodes"], driver.machine.tree.quotas) == before
     driver.machine.check_invariants()
 
@@ -255,3 +256,35 @@ def test_an_access_list_keeps_quotas(driver: Driver, client: Client) -> None:
     driver.quota_rule = QuotaRule.ENFORCED
     assert other.one(1, "/a/b", b"", None, 0).err == -125
     other.make("/free")
+
+
+def test_a_loaded_snapshot_has_the_same_quotas(driver: Driver, client: Client) -> None:
+    for path in ("/a", "/a/b", "/a/b/c", "/d"):
+        client.make(path, path.encode())
+    for path in ("/a/b", "/a", "/nowhere"):
+        limit(client, path, HARD.format(30, 4))
+    restored = load(chunks_of(SnapshotWalk(driver.machine)))
+    restored.check_invariants()
+    assert restored.tree.quotas == driver.machine.tree.quotas
+    for path in ("/a/b/c/e", "/a/f", "/nowhere"):
+        client.make(path, b"more")
+    for entry in driver.entries[restored.applied_index :]:
+        replay(restored, entry)
+    assert dump(restored) == dump(driver.machine)
+    assert restored.tree.quotas == driver.machine.tree.quotas
+
+
+def test_entries_from_before_quotas_leave_stats_alone_and_the_next_sets_them_right(
+    driver: Driver, client: Client
+) -> None:
+    driver.quota_rule = QuotaRule.IGNORED
+    client.make("/a", b"1")
+    limit(client, "/a", HARD.format(0, 0))
+    client.make("/a/b", b"2")
+    assert stats(driver, "/a") == b"count=0,bytes=0"
+    restored = load(chunks_of(SnapshotWalk(driver.machine)))
+    driver.quota_rule = QuotaRule.KEPT
+    client.make("/a/c", b"3")
+    assert stats(driver, "/a") == b"count=3,bytes=3"
+    replay(restored, driver.entries[-1])
+    assert dump(restored) == dump(driver.machine)
