@@ -168,6 +168,8 @@ class LimitsSection:
     watch_bytes_total_max: int = setting(integer(_MIB, 64 * 1024 * _MIB), 192 * _MIB)
     container_check_interval_ms: int = setting(integer(100, _HOUR_MS), 60_000)
     read_only_mode: bool = setting(BOOLEAN, False)
+    #: hard limits of quotas refuse writes of this node's clients: ZooKeeper's enforceQuota
+    enforce_quota: bool = setting(BOOLEAN, False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorum.core.paths import is_valid_path
+from quorum.core.quotas import ROOT, STATS, Quota, nearest, read_limits
 from quorum.core.records import ACL_MASK, HEADER, HEADER_BYTES, NULL_DATA, wrap_int32
 from quorum.core.sessions import Session
 from quorum.core.tree import Directory, Node, Tree, record_of, stat_of
+from quorum.core.usage import limits_nodes
 
 
 def verify(tree: Tree, sessions: Mapping[int, Session], zxid: int) -> None:
@@ -21,6 +23,8 @@ def verify(tree: Tree, sessions: Mapping[int, Session], zxid: int) -> None:
     acl_counts: dict[int, int] = {}
     ephemerals: dict[str, int] = {}
     expirable: dict[str, None] = {}
+    limits = {path: read_limits(record[HEADER_BYTES:]) for path, record in limits_nodes(tree).items()}
+    used = {path: Quota(0, 0, each) for path, each in limits.items()}
     pending: list[tuple[str, Node]] = [("/", tree.root)]
     while pending:
         path, node = pending.pop()
@@ -28,6 +32,9 @@ def verify(tree: Tree, sessions: Mapping[int, Session], zxid: int) -> None:
         record = record_of(node)
         node_count += 1
         data_bytes += len(path) + len(record) - HEADER_BYTES
+        counted = nearest(used, path)
+        if counted is not None:
+            used[counted] = used[counted].plus(1, len(record) - HEADER_BYTES)
         fields = HEADER.unpack_from(record)
         owner, number = fields[7], fields[11] & ACL_MASK
         assert number in tree.acls, f"{path}: ACL {number} is not in the table"
@@ -47,8 +54,18 @@ def verify(tree: Tree, sessions: Mapping[int, Session], zxid: int) -> None:
     acl_counts.pop(0, None)
     assert stored == acl_counts, f"ACLs in use {acl_counts}, counted {stored}"
     assert tree.expirable == expirable, f"containers and TTL nodes {expirable}, kept {tree.expirable}"
+    _verify_quotas(tree, used)
     owned = {path: session_id for session_id, session in sessions.items() for path in session.ephemerals}
     assert owned == ephemerals, f"ephemerals {ephemerals}, owned by sessions {owned}"
+
+
+def _verify_quotas(tree: Tree, used: dict[str, Quota]) -> None:
+    assert tree.quotas == used, f"quotas {used}, counted {tree.quotas}"
+    for path, quota in used.items():
+        stats = tree.get(f"{ROOT}{path}/{STATS}")
+        if stats is not None:
+            text = record_of(stats)[HEADER_BYTES:]
+            assert text == quota.text(), f"{path}: its stats say {text!r}, counted {quota}"
 
 
 def _verify_node(path: str, node: Node, zxid: int) -> None:

@@ -46,6 +46,7 @@ from quorum.core.codes import (
 from quorum.core.founding import plant
 from quorum.core.invariants import verify
 from quorum.core.members import cluster_id_of, describe_members, described_version, same_members
+from quorum.core.quotas import QuotaRule
 from quorum.core.reaping import find_due
 from quorum.core.records import HEADER_BYTES
 from quorum.core.results import Event, Result, RunOutcome, Value
@@ -138,7 +139,15 @@ class StateMachine:
     # Entries
 
     def apply_batch(
-        self, index: int, term: int, stamp_ms: int, origin: int, incarnation: int, number: int, runs: object
+        self,
+        index: int,
+        term: int,
+        stamp_ms: int,
+        origin: int,
+        incarnation: int,
+        number: int,
+        runs: object,
+        quota_rule: QuotaRule = QuotaRule.KEPT,
     ) -> Iterator[RunOutcome]:
         """Apply a batch of client commands, run by run.
 
@@ -153,11 +162,13 @@ class StateMachine:
             incarnation: the origin's incarnation.
             number: the batch's number in that incarnation, from 1.
             runs: [[session_id, nonce, identities, commands], …].
+            quota_rule: what the entry does about quotas.
 
         Yields:
             One outcome per run; of a run that is not of that shape an empty one.
         """
         self._open(index, term, stamp_ms)
+        self.transaction.quota_rule = quota_rule
         if type(origin) is int and type(number) is int and type(runs) is list:
             known = self.origins.get(origin)
             if known is not None and (incarnation, number - 1) == known:
@@ -234,7 +245,14 @@ class StateMachine:
         self._close()
         return effective
 
-    def apply_control(self, index: int, term: int, stamp_ms: int, proposals: object) -> list[Result]:
+    def apply_control(
+        self,
+        index: int,
+        term: int,
+        stamp_ms: int,
+        proposals: object,
+        quota_rule: QuotaRule = QuotaRule.KEPT,
+    ) -> list[Result]:
         """Apply the leader's own proposals.
 
         Args:
@@ -243,6 +261,7 @@ class StateMachine:
             stamp_ms: the leader's wall clock.
             proposals: a list of ["expire", session_id, nonce, judged_index], to end a session, ["reap", path,
                 czxid], to delete a container or TTL node, and ["answer", …], which changes nothing.
+            quota_rule: what the entry does about quotas.
 
         Returns:
             A result per proposal; of a void one an error, without a zxid of its own: SESSION_EXPIRED (the
@@ -250,6 +269,7 @@ class StateMachine:
             BAD_VERSION (as `find_due` says) or BAD_ARGUMENTS (no such proposal).
         """
         self._open(index, term, stamp_ms)
+        self.transaction.quota_rule = quota_rule
         results = [self._conclude(each) for each in proposals] if type(proposals) is list else []
         self._close()
         return results

@@ -19,6 +19,7 @@ from quorum.core.records import ACL_MASK, HEADER_BYTES, STAT_BYTES, acl_field_of
 from quorum.core.sessions import Session
 from quorum.core.snapshot_walk import FORMAT
 from quorum.core.tree import Directory
+from quorum.core.usage import index_quotas
 
 #: the format before znodes had lifetimes; still read
 _FORMAT_WITHOUT_LIFETIMES: Final = 1
@@ -152,6 +153,7 @@ class SnapshotLoader:
         for number, _, count in tree.acls.stored():
             if not count:
                 raise SnapshotFormatError(f"no node has ACL {number}")
+        index_quotas(tree)
         return machine
 
     def _take_header(self, values: list[object]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
 
 from quorum.core.acl import AclTable
+from quorum.core.quotas import Quota
 from quorum.core.records import ACL_MASK, HEADER, HEADER_BYTES, STAT_BYTES, acl_field_of, patch_children
 
 #: a node as a snapshot keeps it: a leaf's record, or (record with patched Stat, child creations) of a
@@ -84,7 +85,8 @@ class Tree:
     """All znodes."""
 
     __slots__ = (
-        *("acls", "changes", "data_bytes", "expirable", "node_count", "overlay", "root", "top", "trace"),
+        *("acls", "changes", "data_bytes", "expirable", "node_count", "overlay", "quotas", "root", "top"),
+        "trace",
     )
 
     def __init__(self) -> None:
@@ -104,6 +106,8 @@ class Tree:
         self.trace: list[Traced] | None = None
         #: {path: None} of all containers and TTL nodes; follows from the ACL numbers in their records
         self.expirable: dict[str, None] = {}
+        #: {path with a quota: what is used of it}; follows from the nodes (usage.py)
+        self.quotas: dict[str, Quota] = {}
 
     def get(self, path: str) -> Node | None:
         """Return the node at a path, or None. The empty path is the root, as in ZooKeeper."""

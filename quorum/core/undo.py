@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
+from quorum.core.quotas import Quota
 from quorum.core.records import ACL_MASK, acl_field_of, owner_of
 from quorum.core.sessions import Session
 from quorum.core.tree import Directory, Node, Tree, record_of
@@ -49,7 +50,14 @@ class Removed(NamedTuple):
     node: Node
 
 
-Change: TypeAlias = Replaced | Inserted | Removed
+class Counted(NamedTuple):
+    """What is used of a quota changed; None: there was none."""
+
+    path: str
+    old: Quota | None
+
+
+Change: TypeAlias = Replaced | Inserted | Removed | Counted
 
 
 class Totals(NamedTuple):
@@ -110,6 +118,10 @@ def roll_back(tree: Tree, sessions: Mapping[int, Session], changes: list[Change]
                     sessions[owner_of(record)].ephemerals[path] = None
                 if tree.acls.lifetime_of(acl_field_of(record) & ACL_MASK):
                     tree.expirable[path] = None
+            case Counted(path, None):
+                del tree.quotas[path]
+            case Counted(path, Quota() as quota):
+                tree.quotas[path] = quota
     del tree.changes[before.changes :]
     if tree.trace is not None:
         del tree.trace[before.traced :]

@@ -32,14 +32,17 @@ from quorum.core.codes import (
     NO_NODE,
     NODE_EXISTS,
     NOT_EMPTY,
+    OK,
     PERM_ADMIN,
     PERM_CREATE,
     PERM_DELETE,
     PERM_READ,
     PERM_WRITE,
+    QUOTA_EXCEEDED,
     TTL_MAX_MS,
 )
 from quorum.core.paths import SPECIAL_PATHS, is_valid_path, is_valid_segment, parent_of
+from quorum.core.quotas import LIMITS
 from quorum.core.records import (
     ACL_MASK,
     CHANGED,
@@ -59,7 +62,8 @@ from quorum.core.records import (
 from quorum.core.results import Event
 from quorum.core.sessions import Session
 from quorum.core.tree import Directory, Node, Tree, descend, freeze, record_of, stat_of
-from quorum.core.undo import Change, Inserted, Removed, Replaced
+from quorum.core.undo import Inserted, Removed, Replaced
+from quorum.core.usage import Usage
 
 Command: TypeAlias = list[object]
 
@@ -67,15 +71,13 @@ _ABSENT_MARK: Final = b"\0\0"
 _UNDELETABLE: Final = SPECIAL_PATHS | {""}
 
 
-class Writes:
+class Writes(Usage):
     """The writes on one tree, and the context in which they run."""
 
     def __init__(self, tree: Tree) -> None:
-        self.tree: Final = tree
+        super().__init__(tree)
         #: {session id: session}; hard state
         self.sessions: Final[dict[int, Session]] = {}
-        #: zxid of the last transaction; hard state
-        self.zxid = 0
         #: stamp of the open entry, in milliseconds
         self.stamp_ms = 0
         #: the session whose commands are applied
@@ -86,7 +88,6 @@ class Writes:
         self.events: list[Event] = []
         #: err and zxid of every command of the open entry, for its apply digest; errors are negative
         self.outcomes: list[int] = []
-        self._undo: list[Change] | None = None
 
     def mark(self, session_id: int, node_id: int) -> None:
         """Note whose the transactions from here on are, where that is wanted."""
@@ -152,10 +153,17 @@ class Writes:
                 return BAD_ARGUMENTS
             field |= NULL_DATA
             data = b""
-        if number and not tree.acls.permits(number, PERM_WRITE, self.identities):
-            return NO_AUTH
-        if expected not in (version, ANY_VERSION):
-            return BAD_VERSION
+        refusal = (
+            NO_AUTH
+            if number and not tree.acls.permits(number, PERM_WRITE, self.identities)
+            else QUOTA_EXCEEDED
+            if tree.quotas and self._exceeds(path, 0, len(data) - len(old) + HEADER_BYTES)
+            else OK
+            if expected in (version, ANY_VERSION)
+            else BAD_VERSION
+        )
+        if refusal:
+            return refusal
         overlay = tree.overlay
         if overlay is not None:
             overlay.note(path, freeze(node))
@@ -177,6 +185,8 @@ class Writes:
         self.events.append(
             self._event(EVENT_DATA_CHANGED, path, number) if number else (EVENT_DATA_CHANGED, path)
         )
+        if tree.quotas:
+            self._count(path, 0, len(data) - len(old) + HEADER_BYTES, data)
         return stat
 
     def set_acl(self, command: Command) -> bytes | int:
@@ -288,6 +298,8 @@ class Writes:
                 return NO_CHILDREN_FOR_EPHEMERALS
         elif name in parent.children:
             return NODE_EXISTS
+        if self.tree.quotas and self._exceeds(path, 1, len(data or b"")):
+            return QUOTA_EXCEEDED
         return self._insert(holder, parent_name, name, path, data, acl, flags, lifetime)
 
     def _insert(
@@ -345,6 +357,8 @@ class Writes:
             )
         else:
             self.events += ((EVENT_CREATED, path), (EVENT_CHILDREN_CHANGED, parent_path))
+        if tree.quotas or name == LIMITS:
+            self._count(path, 1, len(data), data)
         return path, record
 
     def delete(self, command: Command) -> int | None:
@@ -418,6 +432,8 @@ class Writes:
         tree.changes += (path.encode(), _ABSENT_MARK)
         if tree.trace is not None:
             tree.trace.append((self.zxid, path, record, None))
+        if tree.quotas:
+            self._count(path, -1, HEADER_BYTES - len(record), None)
 
     def reap(self, path: str) -> None:
         """Remove a container or TTL node that is due, in the transaction under way."""

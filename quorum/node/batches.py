@@ -17,7 +17,7 @@ from quorum.platform.runtime import Runtime
 from quorum.raft.engine.engine import Engine
 from quorum.raft.requests.origin_shell import Forwarder
 from quorum.raft.requests.origins import Batch
-from quorum.raft.requests.payloads import BATCH_FORMAT
+from quorum.raft.requests.payloads import BATCH_FORMAT, ENFORCING_BATCH_FORMAT
 
 #: unapplied payload bytes of this node above which client connections are no longer read
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
@@ -39,12 +39,14 @@ class Batches:
         deadline_ms: float,
         batch_bytes_max: int,
         entry_bytes_max: int,
+        enforce_quota: bool,
     ) -> None:
         """Begin with nothing; the numbers are those of `NodeReplica`.
 
         Args:
             engine: the Raft log. runtime: clock and loop. applied_origins: as `Forwarder` asks for them.
             lost: gets each connection of a batch whose outcome will not be known.
+            enforce_quota: whether hard limits of quotas count for the writes of this node's clients.
         """
         self._engine = engine
         self._runtime = runtime
@@ -53,6 +55,7 @@ class Batches:
             engine, applied_origins, self._outcome_unknown, incarnation=incarnation, deadline_ms=deadline_ms
         )
         self._batch_bytes_max = batch_bytes_max
+        self._format = ENFORCING_BATCH_FORMAT if enforce_quota else BATCH_FORMAT
         self._run_bytes_max = entry_bytes_max - BATCH_HEAD_BYTES_MAX
         self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
         self._runs: list[bytes] = []
@@ -96,7 +99,7 @@ class Batches:
         """Give the open runs a number, as one batch, and hand it to the leader."""
         runs = self._runs
         forwarder = self.forwarder
-        head = self._pack([BATCH_FORMAT, self._engine.node_id, forwarder.incarnation, forwarder.next_number])
+        head = self._pack([self._format, self._engine.node_id, forwarder.incarnation, forwarder.next_number])
         # An array of five: the four of `head` (without its own header byte), then the array of runs.
         payload = b"".join((b"\x95", head[1:], _array_header(len(runs)), *runs))
         tokens = tuple(self._tokens)

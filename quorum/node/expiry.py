@@ -17,6 +17,7 @@ from quorum.core.machine import StateMachine
 from quorum.core.reaping import Rounds
 from quorum.core.session_tracker import SessionTracker
 from quorum.errors import NotLeaderError, ProposalRefusedError, shown
+from quorum.node.soft_limits import SoftLimits
 from quorum.platform.runtime import Runtime
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.engine.engine import Engine
@@ -46,6 +47,7 @@ class Expiry:
         self._runtime = runtime
         self._batch_bytes_max = batch_bytes_max
         self._reaping = Rounds(container_check_interval_ms)
+        self._soft_limits = SoftLimits()
 
     def become_leader(self, machine: StateMachine, now_ms: float) -> None:
         """Give every session its full timeout."""
@@ -67,6 +69,7 @@ class Expiry:
         if self._engine.accepts_proposals:
             self._expire(machine, now_ms)
             self._reap(machine, now_ms)
+            self._soft_limits.look(machine.tree.quotas, now_ms)
 
     def report(self, leader: int, now_ms: float) -> None:
         """Tell the leader which sessions were heard here."""

@@ -238,6 +238,7 @@ class QuorumMember:
             batch_bytes_max=config.raft.batch_bytes_max,
             entry_bytes_max=self.entry_bytes_max,
             container_check_interval_ms=config.limits.container_check_interval_ms,
+            enforce_quota=config.limits.enforce_quota,
         )
         frontend.attach(replica)
         self.snapshotter = Snapshotter(

@@ -295,6 +295,12 @@ class RunningNodeView:
             ("quorate_zxid", "Last transaction", machine.zxid),
             ("quorate_znodes", "Nodes in the tree", machine.tree.node_count),
             ("quorate_data_bytes", "Bytes of paths and data", machine.tree.data_bytes),
+            ("quorate_quotas", "Quotas of subtrees", len(machine.tree.quotas)),
+            (
+                "quorate_quotas_above_soft_limit",
+                "Quotas of which more is used than a soft limit wants",
+                sum(quota.is_above_soft_limit() for quota in machine.tree.quotas.values()),
+            ),
             ("quorate_sessions", "Sessions", len(machine.sessions)),
             ("quorate_connections", "Client connections of this node", len(self._frontend.connections)),
             ("quorate_watches", "Watches of this node's clients", watches),
@@ -322,6 +328,11 @@ class RunningNodeView:
             ("quorate_connections_rejected", "Clients over an address's limit", clients.connections_rejected),
             ("quorate_clients_shed", "Clients closed for what all hold together", clients.connections_shed),
             ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
+            (
+                "quorate_quota_refusals",
+                "Writes of any node's clients that a hard limit refused",
+                self._replica.machine.transaction.quota_refusals,
+            ),
             ("quorate_batches_abandoned", "Batches of unknown outcome", forwarder.batches_abandoned),
             (
                 "quorate_digests_compared",

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import msgpack
 
 from quorum.core.machine import StateMachine, config_version
+from quorum.core.quotas import QuotaRule
 from quorum.core.results import RunOutcome
 from quorum.core.session_tracker import SessionTracker
 from quorum.core.watches import WatchTable
@@ -39,13 +40,22 @@ from quorum.raft.engine.contracts import ShellMessage
 from quorum.raft.engine.engine import Engine
 from quorum.raft.requests.administration import Administration, Asked, OnOutcome
 from quorum.raft.requests.origins import DigestDifference, DigestNotice, LogIsLong, SessionTouches
-from quorum.raft.requests.payloads import BATCH_HEAD, REQUEST_FORMAT, fields_of
+from quorum.raft.requests.payloads import (
+    BATCH_FORMAT,
+    BATCH_HEADS,
+    CONTROL_FORMAT,
+    ENFORCING_BATCH_FORMAT,
+    REQUEST_FORMAT,
+    fields_of,
+)
 from quorum.raft.requests.requests import Action, LeaderRequest
 
 log = logging.getLogger("quorate.replica")
 
 #: for how many heartbeats clients of the others wait after a leader said that its log is long
 HOLD_HEARTBEATS = 5.0
+#: {format of a batch: what it does about quotas}
+QUOTA_RULES = {BATCH_FORMAT: QuotaRule.KEPT, ENFORCING_BATCH_FORMAT: QuotaRule.ENFORCED}
 
 
 class Clients(Protocol):
@@ -92,6 +102,7 @@ class NodeReplica:
         batch_bytes_max: int,
         entry_bytes_max: int,
         container_check_interval_ms: float,
+        enforce_quota: bool = False,
     ) -> None:
         """Join the parts; nothing is submitted before the engine starts.
 
@@ -107,6 +118,7 @@ class NodeReplica:
                 frame.
             entry_bytes_max: what the log takes; a run that no batch of this size can hold is refused.
             container_check_interval_ms: how often the leader looks for containers and TTL nodes that are due.
+            enforce_quota: whether hard limits of quotas count for the writes of this node's clients.
         """
         self.machine = machine
         self.watches: WatchTable[Any] = WatchTable()
@@ -122,6 +134,7 @@ class NodeReplica:
             deadline_ms=forward_deadline_ms,
             batch_bytes_max=batch_bytes_max,
             entry_bytes_max=entry_bytes_max,
+            enforce_quota=enforce_quota,
         )
         self._expiry = Expiry(engine, runtime, batch_bytes_max, container_check_interval_ms)
         #: what operators ask of the cluster through this node
@@ -221,12 +234,13 @@ class NodeReplica:
             self.machine.apply_noop(index, term, stamp_ms)
             self._maybe_ready(term)
         elif kind == EntryKind.CONTROL:
-            (proposals,) = fields_of(kind, payload)
-            results = self.machine.apply_control(index, term, stamp_ms, proposals)
+            shape, proposals = fields_of(kind, payload)
+            rule = QuotaRule.KEPT if shape >= CONTROL_FORMAT else QuotaRule.IGNORED
+            results = self.machine.apply_control(index, term, stamp_ms, proposals, rule)
             self._clients.applied(None, RunOutcome(0, 0, results))
             self.administration.answers_applied(proposals)
         elif kind == EntryKind.REGISTER:
-            node_id, incarnation = fields_of(kind, payload)
+            _, node_id, incarnation = fields_of(kind, payload)
             self.machine.apply_register(index, term, stamp_ms, node_id, incarnation)
             self.batches.forwarder.registered(node_id, incarnation)
         else:
@@ -238,14 +252,15 @@ class NodeReplica:
         self.applies.add(self._runtime.monotonic_ms() - began_ms)
 
     def _apply_batch(self, index: int, term: int, stamp_ms: int, payload: bytes, now_ms: float) -> None:
-        if payload[:2] != BATCH_HEAD:
+        if payload[:2] not in BATCH_HEADS:
             fields_of(EntryKind.BATCH, payload)
         shape, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
         if shape == REQUEST_FORMAT:
             self._apply_request(index, term, stamp_ms, Asked(origin, incarnation, number), runs)
             return
         clients = self._clients
-        outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs)
+        rule = QUOTA_RULES.get(shape, QuotaRule.IGNORED)
+        outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs, rule)
         batch = None
         if origin == self._engine.node_id:
             batch = self.batches.forwarder.applied(number, incarnation, now_ms)

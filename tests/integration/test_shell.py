@@ -54,6 +54,36 @@ def test_results_as_json_are_one_object_per_line(hosts: str, root: str, capsys: 
     assert "zookeeper" in json.loads(lines(capsys)[0])["children"]
 
 
+def test_quotas_are_set_shown_and_removed(hosts: str, root: str, capsys: Output) -> None:
+    run(hosts, ["create", "-p", f"{root}/child/deep"])
+    assert run(hosts, ["setquota", "-n", "2", root]) == 0
+    assert run(hosts, ["setquota", "-B", "9", root]) == 0
+    assert run(hosts, ["listquota", root]) == 0
+    assert lines(capsys)[-2:] == [
+        "limits  count=2 bytes=-1 byteHardLimit=9 countHardLimit=-1",
+        "used    count=3 bytes=0",
+    ]
+    with pytest.raises(UsageError, match=f"{root} has a quota"):
+        run(hosts, ["setquota", "-n", "1", f"{root}/child/deep"])
+    assert run(hosts, ["delquota", "-n", root]) == 0
+    assert run(hosts, ["listquota", root], as_json=True) == 0
+    assert json.loads(lines(capsys)[-1])["limits"]["count"] == -1
+    assert run(hosts, ["delquota", root]) == 0
+    assert run(hosts, ["setquota", "-N", "5", f"{root}/child"]) == 0
+    with pytest.raises(UsageError, match=f"{root}/child has a quota"):
+        run(hosts, ["setquota", "-n", "1", root])
+    assert run(hosts, ["delquota", f"{root}/child"]) == 0
+    with pytest.raises(NoNodeError) as caught:
+        run(hosts, ["listquota", root])
+    assert f"setquota -n NODES {root}" in str(caught.value.remedy)
+    with pytest.raises(NoNodeError, match=root):
+        run(hosts, ["setquota", "-n", "1", f"{root}/none"])
+    with pytest.raises(UsageError, match="keeps no quota"):
+        run(hosts, ["setquota", "-n", "1", "/zookeeper"])
+    run(hosts, ["ls", "/zookeeper/quota"])
+    assert lines(capsys)[-1:] != [root]
+
+
 def test_failures_name_the_path_and_what_to_type(hosts: str, root: str) -> None:
     run(hosts, ["create", "-p", f"{root}/child"])
     failures: list[tuple[list[str], type[QuorateError], str]] = [

@@ -13,6 +13,8 @@ from typing import Any
 import msgpack
 
 from quorum.core.machine import StateMachine
+from quorum.core.quotas import QuotaRule
+from quorum.node.replica import QUOTA_RULES
 from quorum.node.storage import load_machine
 from quorum.platform.runtime import Buffer
 from quorum.raft.core.configuration import parse_configuration
@@ -66,8 +68,10 @@ def apply(machine: StateMachine, entry: Entry) -> None:
     index, term, kind, stamp_ms, payload = entry
     match kind:
         case EntryKind.BATCH:
-            _, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
-            for _ in machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs):
+            shape, *batch = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+            origin, incarnation, number, runs = batch
+            rule = QUOTA_RULES.get(shape, QuotaRule.IGNORED)
+            for _ in machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs, rule):
                 pass
         case EntryKind.NOOP:
             machine.apply_noop(index, term, stamp_ms)

@@ -42,7 +42,10 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.node.digests": {"core", "errors", "raft.core", "raft.requests"},
     "quorum.node.catching_up": set(),
     "quorum.node.batches": {"platform", "raft.engine", "raft.requests"},
-    "quorum.node.expiry": {"core", "errors", "platform", "raft.core", "raft.engine", "raft.requests"},
+    "quorum.node.soft_limits": {"core", "errors"},
+    "quorum.node.expiry": {
+        *("core", "errors", "node.soft_limits", "platform", "raft.core", "raft.engine", "raft.requests"),
+    },
     "quorum.node.replica": {
         *("core", "errors", "platform", "raft.core", "raft.datadir", "raft.engine", "raft.requests"),
         *("node.batches", "node.catching_up", "node.digests", "node.expiry"),

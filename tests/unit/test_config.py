@@ -77,6 +77,7 @@ def test_defaults_fill_what_the_file_leaves_out(load: Load, tmp_path: Path) -> N
     assert config.limits.session_timeout_max_ms == 40_000
     assert config.security.four_letter_words == ("srvr", "ruok", "mntr", "isro", "stat")
     assert config.limits.read_only_mode is False
+    assert config.limits.enforce_quota is False
     assert config.members == {1: Address("127.0.0.1", 2281), 2: Address("127.0.0.1", 2282)}
 
 
@@ -192,6 +193,7 @@ def test_a_configuration_is_frozen(load: Load) -> None:
         (with_lines("limits", "session_timeout_min_ms = 40001"), "limits.session_timeout_min_ms", ["40000"]),
         (with_lines("limits", "tick_ms = 50"), "limits.session_timeout_min_ms", ["heartbeats", "150"]),
         (with_lines("limits", "read_only_mode = 1"), "limits.read_only_mode", ["true or false"]),
+        (with_lines("limits", 'enforce_quota = "yes"'), "limits.enforce_quota", ["true or false"]),
         (with_lines("limits", "tick_ms = 2000.0"), "limits.tick_ms", ["whole number"]),
         (with_lines("security", 'four_letter_words = ["rouk"]'), "security.four_letter_words", ["'ruok'"]),
         (with_lines("security", 'admin_hosts = ["*"]'), "security.admin_hosts", ["'*'", "host name"]),

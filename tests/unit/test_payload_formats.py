@@ -15,16 +15,18 @@ from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.requests.payloads import (
     BATCH_FORMAT,
     CONTROL_FORMAT,
+    ENFORCING_BATCH_FORMAT,
     REGISTER_FORMAT,
     REQUEST_FORMAT,
+    UNCOUNTED_BATCH_FORMAT,
     PayloadFormatError,
 )
 from quorum.raft.requests.requests import Action, LeaderRequest
 from tests.support.manual_runtime import ManualRuntime
-from tests.unit.core.driver import Driver
+from tests.unit.core.driver import Driver, data_at
 
 FORMATS = {
-    EntryKind.BATCH: REQUEST_FORMAT,
+    EntryKind.BATCH: ENFORCING_BATCH_FORMAT,
     EntryKind.CONTROL: CONTROL_FORMAT,
     EntryKind.REGISTER: REGISTER_FORMAT,
 }
@@ -80,7 +82,6 @@ class Bench:
             EntryKind.CONTROL: [[["expire", session_id, session.nonce, self.machine.applied_index]]],
             EntryKind.REGISTER: [7, 70],
         }
-        self.newest = {**self.fields, EntryKind.BATCH: [origin, incarnation, number + 1, REQUEST]}
 
     def entry(self, kind: EntryKind, payload: bytes) -> Entry:
         machine = self.machine
@@ -143,19 +144,68 @@ def test_what_has_no_format_is_refused(kind: EntryKind, payload: bytes) -> None:
 def test_a_format_may_be_written_with_more_bytes_than_it_needs() -> None:
     bench = Bench()
     packed = msgpack.packb([BATCH_FORMAT, *bench.fields[EntryKind.BATCH]])
-    bench.replica.apply(bench.entry(EntryKind.BATCH, b"\xdc\x00\x05\xcd\x00\x01" + packed[2:]))
+    head = b"\xdc\x00\x05\xcd\x00" + bytes((BATCH_FORMAT,))
+    bench.replica.apply(bench.entry(EntryKind.BATCH, head + packed[2:]))
     assert bench.machine.tree.get("/new") is not None
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_newer_entry_is_told_and_not_misprinted(kind: EntryKind) -> None:
     bench = Bench()
-    payload = msgpack.packb([FORMATS[kind], *bench.newest[kind]])
-    known = describe_record(bench.entry(kind, payload))
-    assert "problem" not in known
-    if kind is EntryKind.BATCH:
-        assert known["request"] == {**REQUEST._asdict(), "action": "remove"}
+    payload = msgpack.packb([FORMATS[kind], *bench.fields[kind]])
+    assert "problem" not in describe_record(bench.entry(kind, payload))
     newer = msgpack.packb([FORMATS[kind] + 1, *bench.fields[kind]])
     told = describe_record(bench.entry(kind, newer))
     assert str(told.pop("problem")).startswith(f"format {FORMATS[kind] + 1} of a {kind.name.lower()} entry")
     assert set(told) == {"type", "index", "term", "kind", "stamp_ms", "bytes"}
+
+
+def test_a_request_is_described_by_what_it_asks() -> None:
+    bench = Bench()
+    payload = msgpack.packb([REQUEST_FORMAT, *bench.fields[EntryKind.BATCH][:3], REQUEST])
+    known = describe_record(bench.entry(EntryKind.BATCH, payload))
+    assert known["request"] == {**REQUEST._asdict(), "action": "remove"}
+
+
+@pytest.mark.parametrize(
+    ("known", "refused", "stats"),
+    [
+        (UNCOUNTED_BATCH_FORMAT, False, b"count=0,bytes=0"),
+        (BATCH_FORMAT, False, b"count=2,bytes=2"),
+        (ENFORCING_BATCH_FORMAT, True, b"count=1,bytes=1"),
+    ],
+)
+def test_the_format_of_a_batch_says_what_quotas_do(known: int, *, refused: bool, stats: bytes) -> None:
+    bench = Bench()
+    origin, incarnation, number, [run] = bench.fields[EntryKind.BATCH]
+    quota = "/zookeeper/quota/new"
+    run[3] = [
+        [OP_CREATE, quota, b"", None, 0],
+        [OP_CREATE, f"{quota}/zookeeper_limits", b"count=-1,bytes=-1=;countHardLimit=1", None, 0],
+        [OP_CREATE, f"{quota}/zookeeper_stats", b"count=0,bytes=0", None, 0],
+        [OP_CREATE, "/new", b"1", None, 0],
+        [OP_CREATE, "/new/b", b"2", None, 0],
+    ]
+    bench.apply(EntryKind.BATCH, known, origin, incarnation, number, [run])
+    assert (bench.machine.tree.get("/new/b") is None) == refused
+    assert data_at(bench.machine, f"{quota}/zookeeper_stats") == stats
+    described = describe_record(
+        bench.entry(EntryKind.BATCH, msgpack.packb([known, origin, incarnation, number, [run]]))
+    )
+    assert ("enforces_quota" in described) == (known == ENFORCING_BATCH_FORMAT)
+
+
+@pytest.mark.parametrize(("known", "stats"), [(3, b"count=2,bytes=0"), (CONTROL_FORMAT, b"count=1,bytes=0")])
+def test_the_format_of_a_proposal_says_whether_stats_are_written(known: int, stats: bytes) -> None:
+    bench = Bench()
+    client = bench.client
+    for path in ("/zookeeper/quota/a", "/a"):
+        client.make(path)
+    client.make("/a/mine", flags=1)
+    client.make("/zookeeper/quota/a/zookeeper_limits", b"count=9")
+    client.make("/zookeeper/quota/a/zookeeper_stats")
+    session = bench.machine.sessions[client.session_id]
+    expiry = ["expire", client.session_id, session.nonce, bench.machine.applied_index]
+    bench.apply(EntryKind.CONTROL, known, [expiry])
+    assert bench.machine.tree.get("/a/mine") is None
+    assert data_at(bench.machine, "/zookeeper/quota/a/zookeeper_stats") == stats

@@ -31,7 +31,7 @@ from quorum.core.codes import (
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry, EntryKind
 from quorum.raft.core.messages import HardState
 from quorum.raft.journal.format import Install, OriginIncarnation, Record, SegmentHeader
-from quorum.raft.requests.payloads import PayloadFormatError, fields_of
+from quorum.raft.requests.payloads import ENFORCING_BATCH_FORMAT, PayloadFormatError, fields_of
 from quorum.raft.requests.requests import parse_request
 
 #: {opcode: (name, names of the fields after the opcode)}
@@ -101,14 +101,15 @@ def _describe_payload(kind: EntryKind, payload: bytes) -> Plain:
         return {}
     if kind in CONFIGURATION_KINDS:
         return {"configuration": public_configuration(json.loads(payload))}
-    fields = fields_of(kind, payload)
+    shape, *fields = fields_of(kind, payload)
     if kind is EntryKind.REGISTER:
         node_id, incarnation = fields
         return {"node_id": node_id, "origin_incarnation": incarnation}
     if kind is EntryKind.CONTROL:
         (proposals,) = fields
         return {"proposals": jsonable(proposals)}
-    return _describe_batch(fields)
+    enforces = {"enforces_quota": True} if shape == ENFORCING_BATCH_FORMAT else {}
+    return _describe_batch(fields) | enforces
 
 
 def public_configuration(plain: object) -> Plain:

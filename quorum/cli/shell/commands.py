@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
+from quorum.cli.shell.quotas import LIMITS
 from quorum.client import ANY_VERSION
 from quorum.errors import UsageError
 
@@ -75,6 +76,27 @@ class Sync(NamedTuple):
     path: str
 
 
+class SetQuota(NamedTuple):
+    """Limit what a subtree may hold."""
+
+    path: str
+    #: {name in the text of the limits node: number}
+    limits: Mapping[str, int]
+
+
+class ListQuota(NamedTuple):
+    """Show limits, and what is used."""
+
+    path: str
+
+
+class DelQuota(NamedTuple):
+    """Take limits away; without names all."""
+
+    path: str
+    names: tuple[str, ...]
+
+
 class Help(NamedTuple):
     """Explain one command, or list all."""
 
@@ -85,7 +107,9 @@ class Quit(NamedTuple):
     """Leave the interactive shell."""
 
 
-Command = Ls | Get | Set | Create | Delete | ShowStat | Watch | Sync | Help | Quit
+Command = (
+    Ls | Get | Set | Create | Delete | ShowStat | Watch | Sync | SetQuota | ListQuota | DelQuota | Help | Quit
+)
 
 
 class Parsed(NamedTuple):
@@ -112,6 +136,9 @@ SUMMARIES: Final = {
     "stat": "show versions, times and owner of a node",
     "watch": "follow the changes of a node, also its creation and deletion",
     "sync": "wait until the connected server has everything that was committed before",
+    "setquota": "limit what a node and everything below it may hold",
+    "listquota": "show the limits of a node, and what is used",
+    "delquota": "take limits away; without an option all of them",
     "help": "list the commands, or explain one",
     "quit": "leave the interactive shell (also: exit, Ctrl-D)",
 }
@@ -168,7 +195,9 @@ def help_text(topic: str | None) -> str:
 
 def _parser(name: str) -> _Parser:
     parser = _Parser(prog=name, description=SUMMARIES[name], add_help=False, allow_abbrev=False)
-    if name in ("get", "set", "create", "delete", "stat", "watch"):
+    if name in ("setquota", "delquota"):
+        _add_limits(parser, with_numbers=name == "setquota")
+    if name in ("get", "set", "create", "delete", "stat", "watch", "setquota", "listquota", "delquota"):
         parser.add_argument("path", metavar="PATH")
     match name:
         case "ls" | "sync":
@@ -219,6 +248,30 @@ def _parser(name: str) -> _Parser:
     return parser
 
 
+def _add_limits(parser: argparse.ArgumentParser, *, with_numbers: bool) -> None:
+    for option, text in (
+        ("-n", "nodes; more are a warning"),
+        ("-b", "bytes of data; more are a warning"),
+        ("-N", "nodes; more are refused where limits.enforce_quota is set"),
+        ("-B", "bytes of data; more are refused likewise"),
+    ):
+        if with_numbers:
+            parser.add_argument(option, type=int, metavar="NUMBER", help=text)
+        else:
+            parser.add_argument(option, action="store_true", help=text)
+
+
+def _limits(arguments: argparse.Namespace) -> dict[str, int]:
+    given = {option: getattr(arguments, option) for option in LIMITS}
+    for option, number in given.items():
+        if number is not None and not 0 <= number < 2**63:
+            raise UsageError(f"setquota -{option} {number}: a limit is 0 or more", "delquota takes one away")
+    limits = {LIMITS[option]: number for option, number in given.items() if number is not None}
+    if not limits:
+        raise UsageError("setquota: no limit was given", "write one or more of -n, -b, -N, -B with a number")
+    return limits
+
+
 def _add_version(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v",
@@ -263,6 +316,14 @@ def _command(name: str, arguments: argparse.Namespace) -> Command:
                     "leave it out to watch until Ctrl-C",
                 )
             return Watch(path, arguments.children, arguments.count)
+        case "setquota":
+            return SetQuota(path, _limits(arguments))
+        case "listquota":
+            return ListQuota(path)
+        case "delquota":
+            return DelQuota(
+                path, tuple(name for option, name in LIMITS.items() if getattr(arguments, option))
+            )
         case _:
             return Sync(path)
 

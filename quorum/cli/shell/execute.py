@@ -9,16 +9,19 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from quorum.cli.shell import render
+from quorum.cli.shell import quotas, render
 from quorum.cli.shell.commands import (
     Command,
     Create,
     Delete,
+    DelQuota,
     Get,
     Help,
+    ListQuota,
     Ls,
     Quit,
     Set,
+    SetQuota,
     ShowStat,
     Sync,
     Watch,
@@ -70,6 +73,8 @@ def remedy_for(error: ServerError) -> str:
     match error:
         case NoParentError():
             return f"create {parent} first, or use create --parents"
+        case NoNodeError() if error.path.startswith(quotas.ROOT):
+            return f"set one: setquota -n NODES {parent.removeprefix(quotas.ROOT) or 'PATH'}"
         case NoNodeError():
             return f"see what is there: ls {parent}"
         case NodeExistsError():
@@ -107,6 +112,13 @@ async def _execute(client: Client, command: Command, emit: Emit) -> None:
             await _watch(client, command, emit)
         case Sync(path):
             emit(render.synced(await client.sync(path)))
+        case SetQuota(path, limits):
+            emit(render.limited(path, await quotas.set_quota(client, path, limits)))
+        case ListQuota(path):
+            emit(render.limited(path, *await quotas.list_quota(client, path)))
+        case DelQuota(path, names):
+            await quotas.delete_quota(client, path, names)
+            emit(render.unlimited(path, names))
         case Help(topic):
             emit(render.explained(help_text(topic)))
         case Quit():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -83,6 +83,23 @@ def changed(event: WatchEvent, stat: Stat | None) -> Output:
 def synced(path: str) -> Output:
     """Show that the server is up to date."""
     return Output(f"synced {path}", {"synced": path})
+
+
+def limited(path: str, limits: Mapping[str, int], used: Mapping[str, int] | None = None) -> Output:
+    """Show the limits of a quota (-1: none), and what is used where that was asked for."""
+    lines = [f"limits  {_pairs(limits)}", *([] if used is None else [f"used    {_pairs(used)}"])]
+    fields: dict[str, object] = {"path": path, "limits": dict(limits)}
+    return Output("\n".join(lines), fields if used is None else {**fields, "used": dict(used)})
+
+
+def unlimited(path: str, names: Sequence[str]) -> Output:
+    """Show which limits were taken away."""
+    what = ", ".join(names) or "quota"
+    return Output(f"{path} has no {what} any more", {"path": path, "deleted": list(names)})
+
+
+def _pairs(numbers: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={number}" for name, number in numbers.items())
 
 
 def explained(text: str) -> Output:

@@ -22,21 +22,25 @@ import msgpack
 from quorum.errors import Fault, QuorateError, shown
 from quorum.raft.core.entry import EntryKind
 
-#: 1: [format, origin, incarnation, number, runs], with every command of release 0.1
-BATCH_FORMAT: Final = 1
+#: [format, origin, incarnation, number, runs] as it was before quotas were kept
+UNCOUNTED_BATCH_FORMAT: Final = 1
 #: the same with an operator's request in place of the runs
 REQUEST_FORMAT: Final = 2
+#: runs again; what is used of quotas is written
+BATCH_FORMAT: Final = 3
+#: the same from a node that enforces hard limits
+ENFORCING_BATCH_FORMAT: Final = 4
 #: 1: [format, proposals] to expire sessions; 2: also to reap containers and nodes with a TTL; 3: also to
-#: answer operators' requests
-CONTROL_FORMAT: Final = 3
+#: answer operators' requests; 4: what is used of quotas is written
+CONTROL_FORMAT: Final = 4
 #: 1: [format, node id, origin incarnation]
 REGISTER_FORMAT: Final = 1
 
-#: How a batch of clients begins: a list of five, whose first value is the format.
-BATCH_HEAD: Final = bytes((0x95, BATCH_FORMAT))
+#: How batches of clients begin: a list of five, whose first value is the format.
+BATCH_HEADS: Final = frozenset((bytes((0x95, BATCH_FORMAT)), bytes((0x95, ENFORCING_BATCH_FORMAT))))
 
 _KNOWN: Final = {
-    EntryKind.BATCH: REQUEST_FORMAT,
+    EntryKind.BATCH: ENFORCING_BATCH_FORMAT,
     EntryKind.CONTROL: CONTROL_FORMAT,
     EntryKind.REGISTER: REGISTER_FORMAT,
 }
@@ -61,7 +65,7 @@ def fields_of(kind: EntryKind, payload: bytes) -> list[Any]:
         payload: of an entry of that kind.
 
     Returns:
-        The fields after the format.
+        The fields, the format first.
     """
     values: object = msgpack.unpackb(payload, raw=False, strict_map_key=False)
     known = _KNOWN[kind]
@@ -71,7 +75,7 @@ def fields_of(kind: EntryKind, payload: bytes) -> list[Any]:
             f"the payload of a {what} entry is {shown(values)}, not a list that begins with its format",
             _REPORT_REMEDY,
         )
-    found, *fields = values
+    found = values[0]
     if type(found) is not int or found < 1:
         raise PayloadFormatError(
             f"the format of a {what} entry is {shown(found)}, not a whole number from 1", _REPORT_REMEDY
@@ -81,4 +85,4 @@ def fields_of(kind: EntryKind, payload: bytes) -> list[Any]:
             f"format {found} of a {what} entry is newer than this version knows (up to {known})",
             UPDATE_REMEDY,
         )
-    return fields
+    return values

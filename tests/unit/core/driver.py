@@ -10,6 +10,7 @@ import msgpack
 
 from quorum.core import queries
 from quorum.core.machine import StateMachine
+from quorum.core.quotas import QuotaRule
 from quorum.core.results import Result, RunOutcome
 from quorum.core.snapshot import SnapshotLoader, SnapshotWalk
 from quorum.core.tree import Directory, freeze
@@ -54,6 +55,8 @@ class Driver:
         self.batches: dict[int, int] = {}
         self.nonces = 0
         self.stamp_ms = 1_000
+        #: of the batches to come
+        self.quota_rule = QuotaRule.KEPT
         if machine is None:
             self.apply("found", "c1", SESSION_KEY, CONFIGURATION)
             for node_id in nodes:
@@ -75,7 +78,7 @@ class Driver:
         """Apply runs as the next batch of a node."""
         self.batches[node_id] += 1
         outcomes: list[RunOutcome] = self.apply(
-            "batch", node_id, INCARNATION, self.batches[node_id], list(runs)
+            "batch", node_id, INCARNATION, self.batches[node_id], list(runs), self.quota_rule
         )
         return outcomes
 

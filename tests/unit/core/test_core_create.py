@@ -32,14 +32,6 @@ def test_a_new_node_has_the_zxid_and_the_stamp_of_its_entry() -> None:
     assert result.events == [(1, "/a"), (4, "/")]
 
 
-def test_a_quota_is_an_ordinary_node() -> None:
-    client = Driver().connect()
-    client.make("/full")
-    client.make("/zookeeper/quota/full")
-    client.make("/zookeeper/quota/full/zookeeper_limits", b"count=1,bytes=1;byteHardLimit=1;countHardLimit=1")
-    assert client.make("/full/more", b"than allowed") == "/full/more"
-
-
 def test_create_returns_the_path_alone() -> None:
     assert Driver().connect().one(1, "/a", None, None, 0).value == "/a"
 
