@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.certificates import Authority
 from tests.support.nodes import clean_environment, eventually, hold_port, tail
 
 DEADLINE_S = 30.0
@@ -214,6 +215,22 @@ def test_it_starts_shows_restarts_and_stops(tmp_path: Path, ports: Ports) -> Non
         assert [node_id for node_id, node in nodes.items() if lives(node)] == []
     assert "stopped 3 processes" in running.text()
     assert "Traceback" not in running.text()
+
+
+def test_admin_ports_that_speak_tls_are_asked_by_tls(tmp_path: Path, ports: Ports, broker_port: int) -> None:
+    tls = Authority(tmp_path / "pki").settings("all")
+    tls |= {"security_admin_ssl": "true", "tls_admin_client_auth": "need"}
+    environment = {
+        f"{prefix}_{key if '_admin_' in key else f'tls_{key}'}".upper(): str(value)
+        for prefix in ("quorate", "quorate_broker")
+        for key, value in tls.items()
+    }
+    options = ("--nodes=1", *ports.options[:-1], "--brokers=1", f"--broker-port={broker_port}")
+    with up(tmp_path / "data", *options, environment=environment) as running:
+        running.wait_for("node 1 is ready")
+        running.wait_for("broker 1 is ready")
+        assert f"https://127.0.0.1:{ports.admin}" in running.text()
+        assert running.stop() == 0
 
 
 def test_a_second_start_resumes_and_formats_nothing(tmp_path: Path, ports: Ports) -> None:
