@@ -120,6 +120,8 @@ class BrokerLimitsSection:
 
     #: of one listener; above it the connection goes that is idle the longest
     connections_max: int = setting(integer(1, 1_000_000), 10_000)
+    #: of one address, on all listeners of clients together; 0: no limit
+    connections_per_address_max: int = setting(integer(0, 2**31 - 1), 0)
     #: a connection that waits for nothing and was silent for so long is closed, other brokers' apart
     connections_max_idle_ms: int = setting(integer(100, 2**31 - 1), 600_000)
     #: largest Produce request, in bytes; others have bounds of their own (controller/wire/apis.py)

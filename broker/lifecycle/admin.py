@@ -101,6 +101,7 @@ class BrokerView:
         if state.parts is None:
             return
         yield from _replica_metrics(state.parts)
+        yield from _quota_metrics(state.parts)
         max_ms = state.config.transactions.transaction_max_timeout_ms
         yield GaugeMetricFamily(
             "quorate_broker_partitions_with_late_transactions",
@@ -221,6 +222,15 @@ def _by(label: str, values: Mapping[str, int], name: str, documentation: str) ->
     return family
 
 
+def _quota_metrics(parts: BrokerParts) -> Iterable[Metric]:
+    family = CounterMetricFamily(
+        "quorate_broker_throttled_seconds", "for how long clients were throttled by quotas", labels=["quota"]
+    )
+    for kind, throttled_ms in parts.quotas.throttled_ms.items():
+        family.add_metric([kind.value], throttled_ms / 1000)
+    yield family
+
+
 def _controller_metrics(controller: Controller | None, partitions_max: int) -> Iterable[Metric]:
     active = controller is not None and controller.active
     yield GaugeMetricFamily("quorate_controller_active", "1 in the controller", value=float(active))
@@ -307,6 +317,11 @@ def _listener_metrics(listeners: Sequence[Listener], limits: BrokerLimitsSection
         "connections closed for what their peers did: failed authentication, malformed requests",
         labels=["listener"],
     )
+    crowd = CounterMetricFamily(
+        "quorate_broker_connections_over_address_max",
+        "connections closed because their addresses had as many as they may",
+        labels=["listener"],
+    )
     shed = CounterMetricFamily(
         "quorate_broker_connections_shed",
         "connections closed for what all of them held together, or because they were idle",
@@ -330,10 +345,11 @@ def _listener_metrics(listeners: Sequence[Listener], limits: BrokerLimitsSection
         connections.add_metric([listener.name], listener.connection_count)
         connections_max.add_metric([listener.name], limits.connections_max)
         refused.add_metric([listener.name], listener.refused_count)
+        crowd.add_metric([listener.name], listener.crowd_count)
         shed.add_metric([listener.name], listener.shed_count)
         for kind, size in listener.held_bytes().items():
             held.add_metric([listener.name, kind], size)
             held_max.add_metric([listener.name, kind], totals_max[kind])
         for api, histogram in listener.times().items():
             times.add_metric([listener.name, api], histogram.buckets(), histogram.sum_s)
-    yield from (connections, connections_max, refused, shed, held, held_max, times)
+    yield from (connections, connections_max, refused, crowd, shed, held, held_max, times)

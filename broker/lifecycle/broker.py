@@ -191,6 +191,7 @@ class Broker:
             audit=self._audit,
             quotas=parts.quotas,
             quota_store=parts.quota_store,
+            addresses=parts.addresses,
             controller=lambda: self.state.registration and self.state.registration.controller,
             groups=lambda: self.state.registration and self.state.registration.coordinator,
         )

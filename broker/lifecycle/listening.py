@@ -182,6 +182,7 @@ class Listeners:
                 limits=self._limits,
                 tls=self.certificates.port(port),
                 rules=self._config.security.ssl_principal_mapping_rules,
+                addresses=services.addresses,
                 reauth_ms=self._config.sasl.connections_max_reauth_ms,
                 audit=self.audit,
             )

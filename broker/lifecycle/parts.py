@@ -26,9 +26,10 @@ from broker.stores.settings import SettingsStore, broker_configs, topic_configs
 from broker.stores.users import UserStore
 from quorum.client import Client
 from quorum.errors import QuorateError
-from quorum.metadata.broker_settings import BrokerSettings
+from quorum.metadata.broker_settings import CONNECTIONS_MAX, BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
+from quorum.platform.addresses import Addresses
 from quorum.platform.recording import Recordings
 from quorum.platform.tls import MakeContext
 
@@ -57,6 +58,8 @@ class BrokerParts(NamedTuple):
     users: UserStore
     quotas: ClientQuotas
     quota_store: QuotaStore
+    #: connections of clients, by address
+    addresses: Addresses
     #: None where requests come directly.
     queue: StateQueue | None
     #: of what its machines decide, where they are wanted
@@ -109,9 +112,13 @@ async def open_parts(
         apply_topic_settings(replicas.registry, topic)
 
     def own_changed(name: str) -> None:
-        apply_broker_settings(replicas, own_configs.settings_of(name))
+        settings = own_configs.settings_of(name)
+        apply_broker_settings(replicas, settings)
+        addresses.connections_max = settings.connections_per_address_max
 
     quotas = ClientQuotas()
+    per_address = config.limits.connections_per_address_max or CONNECTIONS_MAX
+    addresses = Addresses(per_address)
     broker_id, trust = config.broker.id, Trust(secrets, cluster_id)
     verifies = config.transactions.transaction_partition_verification_enable
     configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
@@ -136,7 +143,8 @@ async def open_parts(
         on_storage_error=on_failure,
         register_again=register_again,
     )
-    own_configs = broker_configs(broker_id, BrokerSettings(verifies_transactions=verifies), own_changed)
+    defaults = BrokerSettings(verifies_transactions=verifies, connections_per_address_max=per_address)
+    own_configs = broker_configs(broker_id, defaults, own_changed)
     queue = StateQueue(broker_id, replicas.control.apply, trust) if config.broker.channel == "queue" else None
     return BrokerParts(
         config=config,
@@ -155,6 +163,7 @@ async def open_parts(
         users=UserStore(),
         quotas=quotas,
         quota_store=QuotaStore(quotas.set_quotas),
+        addresses=addresses,
         queue=queue,
     )
 

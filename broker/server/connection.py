@@ -39,6 +39,7 @@ from controller.wire.incoming import FrameBuffer, scratch
 from controller.wire.sasl import SaslAnswer
 from controller.wire.scram import SaslServer
 from quorum.errors import ProtocolError
+from quorum.platform.addresses import Addresses
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
 from quorum.platform.tls import peer_subject
@@ -71,6 +72,10 @@ class Shared:
     failures: Refusals
     shedder: Shedder[ListenerConnection]
     turns: Turns
+    #: how many there are of each address; may be shared with other listeners
+    addresses: Addresses
+    #: where one is noted that is too many of its address
+    crowd: Refusals
     #: {api key: from the arrival of a request until its response}
     times: defaultdict[int, Histogram]
     #: how certificates name principals
@@ -131,10 +136,10 @@ class ListenerConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "a peer that has left"
-        principal = self._principal(self._transport)
-        if principal is None:
+        sender = self._admitted(self._transport, str(address[0]) if address else "")
+        if sender is None:
             return
-        self._sender = Principal(principal, str(address[0]) if address else "")
+        self._sender = sender
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         # A peer that vanished without a word is found by the system's probes.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -144,18 +149,22 @@ class ListenerConnection(asyncio.BufferedProtocol):
             )
         self._shedder.opened(self)
 
-    def _principal(self, transport: asyncio.Transport) -> str | None:
+    def _admitted(self, transport: asyncio.Transport, host: str) -> Principal | None:
         """Return who the peer has proved to be by TLS; None: it may not speak here, and is gone."""
         subject, shared = peer_subject(transport), self._shared
         name = ANONYMOUS if subject is None else principal_of(subject, shared.rules)
+        refusals = shared.refusals
         if name is None:
             problem = f"no rule of security.ssl_principal_mapping_rules is for {subject!r}"
         elif shared.admits is not None and name not in shared.admits:
             problem = f"{name} is not in security.super_users"
+        elif not shared.addresses.opened(host):
+            refusals, maximum = shared.crowd, shared.addresses.connections_max
+            problem = f"its address has {maximum} connections (limits.connections_per_address_max)"
         else:
-            return name
-        shared.refusals.note(self.peer, problem)
-        if shared.audit is not None:
+            return Principal(name, host)
+        refusals.note(self.peer, problem)
+        if shared.audit is not None and refusals is shared.refusals:
             shared.audit.unproved(self.peer, name or str(subject), "certificate")
         self._transport = None
         transport.abort()
@@ -170,6 +179,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._transport = None
+        self._shared.addresses.closed(self._sender.host)
         for timer in (self._deadline, self._release):
             if timer is not None:
                 timer.cancel()

@@ -274,7 +274,7 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = MappingProxyType(
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _DESCRIBE_CLUSTER,
         ApiKey.OFFSET_DELETE: Guard(_whole(Operation.DELETE, _GROUP, "group_id"), _READ_TOPICS),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: Guard(_whole(Operation.DESCRIBE_CONFIGS, _CLUSTER)),
-        ApiKey.ALTER_CLIENT_QUOTAS: Guard(_whole(Operation.ALTER_CONFIGS, _CLUSTER)),
+        ApiKey.ALTER_CLIENT_QUOTAS: _BY_HANDLER,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _BY_HANDLER,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _BY_HANDLER,
         ApiKey.DESCRIBE_CLUSTER: Guard(),

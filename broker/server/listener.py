@@ -22,6 +22,7 @@ from broker.server.turns import Turns
 from controller.wire.apis import ApiKey
 from controller.wire.scram import SaslServer
 from quorum.platform.accepting import Acceptor
+from quorum.platform.addresses import Addresses
 from quorum.platform.audit import AuditLog
 from quorum.platform.histogram import Histogram
 from quorum.platform.open_files import connections_within, open_files_max
@@ -44,6 +45,7 @@ class Listener:
         admits: frozenset[str] | None = None,
         reauth_ms: int = 0,
         audit: AuditLog | None = None,
+        addresses: Addresses | None = None,
     ) -> None:
         """Listen on a bound socket, which belongs to the listener from now on.
 
@@ -58,6 +60,7 @@ class Listener:
             admits: principals of the certificates that are taken; None: none is looked at.
             reauth_ms: for how long a user's proof holds; 0: for ever.
             audit: where proofs that failed are noted; None: nowhere.
+            addresses: counts connections, those of other listeners as well; None: only these.
         """
         self.name = name
         limits = limits or ListenerLimits()
@@ -74,6 +77,8 @@ class Listener:
             admits=admits,
             reauth_ms=reauth_ms,
             audit=None if audit is None else RequestAudit(audit),
+            addresses=addresses or Addresses(),
+            crowd=Refusals(name),
         )
         self._acceptor = Acceptor(
             bound,
@@ -101,6 +106,11 @@ class Listener:
         return self._shared.refusals.count
 
     @property
+    def crowd_count(self) -> int:
+        """Connections that were closed because their addresses had as many as they may."""
+        return self._shared.crowd.count
+
+    @property
     def shed_count(self) -> int:
         """Connections that went for what all of them held together, or for their silence."""
         return self._shedder.gone.count
@@ -126,7 +136,7 @@ class Listener:
             connection.abort()
         # Each task has told its own story; here they only have to be over.
         await asyncio.gather(*tasks, return_exceptions=True)
-        for told in (self._shared.refusals, self._shared.failures, self._shedder.gone):
+        for told in (self._shared.refusals, self._shared.failures, self._shared.crowd, self._shedder.gone):
             told.stop()
 
     def _look(self) -> None:

@@ -23,6 +23,7 @@ from broker.stores.users import UserStore
 from controller.runtime.controller import Controller
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.platform.addresses import Addresses
 from quorum.platform.audit import AuditLog
 
 
@@ -58,6 +59,8 @@ class BrokerServices:
     #: How much clients may do: what limits them, and what changes that.
     quotas: ClientQuotas = field(default_factory=ClientQuotas)
     quota_store: QuotaStore = field(default_factory=QuotaStore)
+    #: How many connections the listeners of clients have of each address.
+    addresses: Addresses = field(default_factory=Addresses)
 
     def active_controller(self) -> Controller | None:
         """Return the controller, if it is this broker's candidate."""

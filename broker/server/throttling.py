@@ -6,21 +6,21 @@ Source: KIP-13, KIP-219, KIP-599.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker.core.fetched import FetchOutcome
-from broker.core.quotas.clients import UNLIMITED, Client
-from broker.core.quotas.rates import Verdict
+from broker.core.quotas.clients import Client
+from broker.core.quotas.rates import Left, Verdict
 from broker.server.requests import Call
 from broker.server.services import BrokerServices
 from controller.core.outcomes import TopicOutcome
 from controller.wire.codes import ErrorCode
 from quorum.metadata.quota_records import QuotaKind
 
-#: Largest answer, whatever a client asks for; Kafka's fetch.max.bytes.
-FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
+_UNLIMITED: Final = Left(math.inf)
 _USER: Final = "User:"
 _REFUSED: Final = "The throttling quota has been exceeded."
 
@@ -30,25 +30,25 @@ def throttle_produce(services: BrokerServices, call: Call) -> int:
     quotas = services.quotas
     if call.from_broker or not quotas.limits(QuotaKind.PRODUCE):
         return 0
-    throttle_ms = quotas.produced(_client(call), call.request.size, _now_ms())
-    return _throttled(call, throttle_ms)
+    return _throttled(call, quotas.used(QuotaKind.PRODUCE, _client(call), call.request.size, _now_ms()))
 
 
-def fetch_bytes_max(services: BrokerServices, call: Call) -> int:
-    """Return how many bytes of records a fetch may be answered with."""
+def fetch_left(services: BrokerServices, call: Call) -> Left:
+    """Return how many bytes a fetch may be answered with, and throttle a consumer that is over its quota."""
     if call.from_broker or not services.quotas.limits(QuotaKind.FETCH):
-        return FETCH_BYTES_MAX
-    return min(services.quotas.fetch_bytes_max(_client(call)), FETCH_BYTES_MAX)
+        return _UNLIMITED
+    left = services.quotas.fetch_left(_client(call), _now_ms())
+    _throttled(call, left.throttle_ms)
+    return left
 
 
-def throttle_fetch(services: BrokerServices, call: Call, outcomes: Iterable[FetchOutcome]) -> Verdict:
-    """Count the records that answer a fetch; if they do not pass, the answer has none of them."""
+def throttle_fetch(services: BrokerServices, call: Call, outcomes: Iterable[FetchOutcome]) -> int:
+    """Count the records that answer a fetch; returns for how many milliseconds to throttle."""
     quotas = services.quotas
     if call.from_broker or not quotas.limits(QuotaKind.FETCH):
-        return UNLIMITED
-    verdict = quotas.fetched(_client(call), sum(len(each.records) for each in outcomes), _now_ms())
-    _throttled(call, verdict.throttle_ms)
-    return verdict
+        return 0
+    size = sum(len(each.records) for each in outcomes)
+    return _throttled(call, quotas.used(QuotaKind.FETCH, _client(call), size, _now_ms()))
 
 
 class Mutations:

@@ -21,6 +21,7 @@ from typing import Final
 
 from quorum.client import AccessEntry, Client, NoAuthError, NodeExistsError, NoNodeError
 from quorum.metadata import paths
+from quorum.metadata.quota_records import clients_path
 from quorum.metadata.trust import Trust, names_holders
 
 #: Requests under way at a time.
@@ -72,7 +73,7 @@ async def protect_znodes(client: Client, trust: Trust, *, wanted: bool) -> bool:
 
 
 async def keep_users(client: Client, trust: Trust, *, is_protected: bool) -> None:
-    """Let nobody but brokers read what is kept of users' passwords, also where nothing else is protected.
+    """Let nobody but brokers read what is kept of users, passwords and quotas, whatever else is protected.
 
     There everybody may still list users, add one and delete one.
     """
@@ -84,6 +85,11 @@ async def keep_users(client: Client, trust: Trust, *, is_protected: bool) -> Non
         await client.set_acl(paths.CONFIG_USERS, [*of_all, *access])
     for name in await client.get_children(paths.CONFIG_USERS):
         await keep_user(client, trust, f"{paths.CONFIG_USERS}/{name}")
+        folder = clients_path(name)
+        with contextlib.suppress(NoNodeError):
+            for client_id in await client.get_children(folder):
+                await keep_user(client, trust, f"{folder}/{client_id}")
+            await keep_user(client, trust, folder)
 
 
 async def keep_user(client: Client, trust: Trust, path: str) -> None:

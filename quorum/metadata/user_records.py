@@ -151,6 +151,22 @@ def credentials_of(path: str, settings: Mapping[str, str]) -> dict[Mechanism, Sc
     }
 
 
+def with_credentials(path: str, data: bytes | None, credentials: Mapping[str, str]) -> bytes:
+    """Return the value of a user's znode with these credentials and no others; what else it holds stays.
+
+    Args:
+        path: of the znode.
+        data: its value, None without a znode.
+        credentials: {name of a mechanism: text of its credential}
+
+    Raises:
+        MetadataDecodeError: the present value is malformed.
+    """
+    kept = {} if data is None else UserRecord.decode(path, data).settings
+    others = {name: text for name, text in kept.items() if name not in SCRAM_MECHANISMS}
+    return UserRecord({**others, **credentials}).encode()
+
+
 def user_path(user: str) -> str:
     """Path of a user's settings."""
     return f"{CONFIG_USERS}/{quote(user, safe='').replace('~', '%7E')}"

@@ -29,6 +29,7 @@ from typing import Any, Final
 from quorum.core.codes import PERM_READ, SESSION_ATTACHED, SESSION_CLOSED
 from quorum.core.results import Event, RunOutcome
 from quorum.platform.accepting import Room
+from quorum.platform.addresses import Addresses
 from quorum.server import words
 from quorum.server.client import ClientConnection
 from quorum.server.contact import Contact
@@ -97,8 +98,7 @@ class Frontend:
         self._run_in_thread = run_in_thread
         #: {connection without a session, or that is to close: when it has had its time}, in that order
         self._deadlines: dict[ClientConnection, float] = {}
-        #: {host: connections from it}
-        self._per_address: dict[str, int] = {}
+        self._addresses = Addresses(options.connections_per_address_max)
         #: {session id: the connection of this node that serves it}
         self._by_session: dict[int, ClientConnection] = {}
         #: connections that may only read, because there was no quorum
@@ -234,17 +234,15 @@ class Frontend:
         if self._emptied is not None:
             return False
         options, stream = self.options, connection.stream
-        count = self._per_address.get(stream.host_name, 0)
-        if 0 < options.connections_per_address_max <= count:
+        if not self._addresses.opened(stream.host_name):
             self.counters.connections_rejected += 1
             log.info(
                 "closed the connection of %s: its address has %d, connections_per_address_max = %d",
                 stream.address,
-                count,
+                self._addresses.count(stream.host_name),
                 options.connections_per_address_max,
             )
             return False
-        self._per_address[stream.host_name] = count + 1
         self.connections[connection] = None
         self.counters.connections_accepted += 1
         self.expect(connection)
@@ -280,11 +278,7 @@ class Frontend:
         del self.connections[connection]
         if self._emptied is not None and not self.connections:
             self._emptied.set()
-        count = self._per_address[stream.host_name] - 1
-        if count:
-            self._per_address[stream.host_name] = count
-        else:
-            del self._per_address[stream.host_name]
+        self._addresses.closed(stream.host_name)
         self.replica.watches.remove_watcher(connection)
         if self._by_session.get(connection.session_id) is connection:
             del self._by_session[connection.session_id]

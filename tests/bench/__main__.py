@@ -12,8 +12,9 @@ that ask for nothing; `ids` what idle transactional ids cost; `history` what tra
 log; `cleaning` what compaction takes; `turns` how long large pieces of work hold a node's loop;
 `verification` what it costs that leaders ask the coordinator; `scale` how the controller's costs grow with
 the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka
-connector; `tls` what TLS costs producers, consumers and memory, beside Kafka. Tables go to the standard
-output and to bench-results/. Nothing here asserts a time.
+connector; `tls` what TLS costs producers, consumers and memory, beside Kafka; `quotas` how well the rates of
+quotas hold, and what a throttled client leaves to another. Tables go to the standard output and to
+bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from tests.bench import (
     million,
     peers,
     pipeline,
+    quotas,
     scale,
     snapshots,
     speed,
@@ -183,6 +185,11 @@ def add_size(benchmark: argparse.ArgumentParser, name: str, default: int, words:
     )
 
 
+def run_quotas(options: argparse.Namespace, _folder: Path) -> Report:
+    """How well rates hold, and what a throttled client leaves to another."""
+    return quotas.run(quotas.Sizes(rounds=options.rounds)), ""
+
+
 def run_lone(options: argparse.Namespace, folder: Path) -> Report:
     """A lone record beside idle partitions, with Kafka's."""
     return lone.run(folder, [] if options.alone else ["kafka"], lone.Sizes(rounds=options.rounds)), ""
@@ -319,6 +326,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     add_sizes_of_groups(add("groups", run_groups, 3))
     add_sizes_of_controller(add("controller", run_controller, 3))
+    add("quotas", run_quotas, 3)
     add("lone", run_lone, 1).add_argument("--alone", action="store_true", help="without Kafka")
 
     add_size(add("deaths", run_deaths, 3), "partitions", deaths.FULL.partitions, "partitions of two replicas")

@@ -242,5 +242,29 @@ def test_topics_are_described_page_by_page(cluster: BrokerCluster, tools: KafkaT
     assert said[1][3:7] == ["Leader: 2", "Replicas: 2,3", "Isr: 2,3", "Elr: "]
 
 
-def test_no_client_has_a_quota(cluster: BrokerCluster, tools: KafkaTools) -> None:
+def test_quotas_are_set_shown_and_removed(cluster: BrokerCluster, tools: KafkaTools) -> None:
     assert tools.run(CONFIGS, "--describe", "--entity-type", "clients").strip() == ""
+    of = {
+        "client-id 'an app'": ["--entity-type", "clients", "--entity-name", "an app"],
+        "the default client-id": ["--entity-type", "clients", "--entity-default"],
+        "user-principal 'eve'": ["--entity-type", "users", "--entity-name", "eve"],
+    }
+    both = [*of["user-principal 'eve'"], *of["the default client-id"]]
+    of["user-principal 'eve', the default client-id"] = both
+    for rate, words in enumerate(of.values(), 1):
+        tools.run(CONFIGS, "--alter", *words, "--add-config", f"producer_byte_rate={rate}048576")
+        tools.run(CONFIGS, "--alter", *words, "--add-config", "controller_mutation_rate=1.5")
+    for rate, (what, words) in enumerate(of.items(), 1):
+        said = tools.run(CONFIGS, "--describe", *words)
+        assert said.startswith(f"Quota configs for {what} are ")
+        assert f"producer_byte_rate={rate}048576.0" in said
+        assert "controller_mutation_rate=1.5" in said
+    found = {"controller_mutation_rate": "1.5", "producer_byte_rate": "1048576"}
+    assert cluster.read("/config/clients/an%20app") == {"version": 1, "config": found}
+    for words in of.values():
+        tools.run(
+            CONFIGS, "--alter", *words, "--delete-config", "producer_byte_rate,controller_mutation_rate"
+        )
+        assert tools.run(CONFIGS, "--describe", *words).strip() == ""
+    refused = [*of["client-id 'an app'"], "--add-config", "request_percentage=50"]
+    assert "set producer_byte_rate and consumer_byte_rate" in tools.run(CONFIGS, "--alter", *refused, code=1)

@@ -26,7 +26,9 @@ from kazoo.exceptions import NoAuthError
 
 from quorum.cli.main import main
 from tests.support.broker_cluster import BrokerCluster
+from tests.support.broker_wire import BrokerLink
 from tests.support.certificates import Authority
+from tests.support.client_quotas import alter, described
 from tests.support.nodes import eventually, hold_port
 
 DEADLINE_S = 30.0
@@ -240,9 +242,9 @@ def test_nobody_but_brokers_reads_what_is_kept(
     zookeeper = brokers.cluster.zookeeper
     with pytest.raises(NoAuthError):
         zookeeper.get("/config/users/alice")
-    # Without the secret a user is set, too, and is the brokers' own from the beginning.
+    # Without the secret a user is added, too, and is the brokers' own from the beginning.
     for password in ("first", "second"):
-        assert brokers.users("set", "dave", password=password, own=False) == 0
+        assert brokers.users("set", "dave", password=password, own=password == "second") == 0
         with pytest.raises(NoAuthError):
             zookeeper.get("/config/users/dave")
         dave = brokers.confluent("PLAIN", "dave", password=password)
@@ -250,7 +252,35 @@ def test_nobody_but_brokers_reads_what_is_kept(
     capsys.readouterr()
     assert brokers.users("list", own=False) == 0
     assert "dave  ?" in capsys.readouterr().out
-    assert brokers.users("delete", "dave", own=False) == 0
+    for words in (("set", "dave"), ("delete", "dave")):
+        assert brokers.users(*words, password="x", own=False) == 2
+        told = capsys.readouterr().err
+        assert "the users are for the brokers alone\nremedy: give --peer-secret FILE" in told
+    assert brokers.users("delete", "dave") == 0
+
+
+def test_passwords_come_and_go_without_quotas(brokers: SaslBrokers) -> None:
+    def quotas() -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
+        with BrokerLink(brokers.cluster.bootstrap) as link:
+            return described(link)
+
+    wanted = {
+        (("user", "erin"),): {"producer_byte_rate": 5000.0},
+        (("user", "erin"), ("client-id", "app")): {"consumer_byte_rate": 6000.0},
+    }
+    assert brokers.users("set", "erin", password="first") == 0
+    with BrokerLink(brokers.cluster.bootstrap) as link:
+        for parts, values in wanted.items():
+            assert alter(link, [{"entity_type": kind, "entity_name": name} for kind, name in parts], values)
+    assert brokers.users("set", "erin", password="second") == 0
+    erin = AdminClient(brokers.confluent("PLAIN", "erin", password="second"))
+    eventually(lambda: len(erin.list_topics(timeout=DEADLINE_S).brokers) == 1, DEADLINE_S)
+    assert quotas() == wanted
+    assert brokers.users("delete", "erin") == 0
+    assert brokers.users("delete", "erin") == 2
+    assert quotas() == wanted
+    with pytest.raises(NoAuthError):
+        brokers.cluster.zookeeper.get("/config/users/erin/clients/app")
 
 
 def test_scram_requests_follow_kafkas_rules(brokers: SaslBrokers) -> None:

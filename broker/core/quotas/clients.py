@@ -9,17 +9,17 @@ Source: ClientQuotaManager, ControllerMutationQuotaManager (Kafka 3.9); KIP-55, 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from broker.core.quotas.rates import WINDOW_MS, WINDOWS, Bucket, Verdict, Window
+from broker.core.quotas.rates import Bucket, Left, Verdict, Window
 from quorum.metadata.quota_records import QuotaEntity, QuotaKind, precedence
 
 #: Rates that are kept for one kind of quota: client ids cost whoever invents them nothing.
 TRACKED_MAX: Final = 10_000
-#: What becomes of a use that no quota is for.
-UNLIMITED: Final = Verdict(0)
+_UNLIMITED: Final = Left(math.inf)
 
 #: User and client id, "" for all of them.
 Share = tuple[str, str]
@@ -106,34 +106,25 @@ class ClientQuotas:
         """Return how many rates are kept."""
         return len(self._buckets) + sum(map(len, self._windows.values()))
 
-    def produced(self, client: Client, size: int, now_ms: float) -> int:
-        """Count a Produce request of a size in bytes; returns for how many milliseconds to throttle."""
-        found = self.quota_of(QuotaKind.PRODUCE, client)
+    def used(self, kind: QuotaKind, client: Client, size: int, now_ms: float) -> int:
+        """Count bytes that were produced or fetched; returns for how many milliseconds to throttle."""
+        found = self.quota_of(kind, client)
         if found is None:
             return 0
         share, rate = found
-        window = self._windows[QuotaKind.PRODUCE].of(share, now_ms)
-        throttle_ms = window.record(size, rate, now_ms)
-        self.throttled_ms[QuotaKind.PRODUCE] += throttle_ms
+        throttle_ms = self._windows[kind].of(share, now_ms).record(size, rate, now_ms)
+        self.throttled_ms[kind] += throttle_ms
         return throttle_ms
 
-    def fetch_bytes_max(self, client: Client) -> int:
-        """Return how many bytes a fetch may have without being throttled for certain."""
+    def fetch_left(self, client: Client, now_ms: float) -> Left:
+        """Return how many bytes a client may fetch now."""
         found = self.quota_of(QuotaKind.FETCH, client)
         if found is None:
-            return 2**63 - 1
-        return max(int(found[1] * (WINDOWS - 1) * WINDOW_MS / 1000), 1)
-
-    def fetched(self, client: Client, size: int, now_ms: float) -> Verdict:
-        """Count the answer to a fetch, in bytes; one that does not pass is not sent, and does not count."""
-        found = self.quota_of(QuotaKind.FETCH, client)
-        if found is None:
-            return UNLIMITED
+            return _UNLIMITED
         share, rate = found
-        window = self._windows[QuotaKind.FETCH].of(share, now_ms)
-        verdict = window.record_within(size, rate, now_ms)
-        self.throttled_ms[QuotaKind.FETCH] += verdict.throttle_ms
-        return verdict
+        left = self._windows[QuotaKind.FETCH].of(share, now_ms).left(rate, now_ms)
+        self.throttled_ms[QuotaKind.FETCH] += left.throttle_ms
+        return left
 
     def mutates(self, client: Client, count: int, now_ms: float, *, is_strict: bool) -> Verdict:
         """Count partitions that are created or deleted; negative: they were not, after all.
@@ -144,6 +135,6 @@ class ClientQuotas:
         """
         found = self.quota_of(QuotaKind.MUTATION, client)
         if found is None:
-            return UNLIMITED
+            return Verdict(0)
         share, rate = found
         return self._buckets.of(share, now_ms).spend(count, rate, now_ms, is_strict=is_strict)

@@ -22,11 +22,19 @@ _SPAN_MS_MIN: Final = (WINDOWS - 1) * WINDOW_MS
 
 
 class Verdict(NamedTuple):
-    """What becomes of a use."""
+    """What becomes of mutations."""
 
     throttle_ms: int
-    #: whether it counts; if not, nothing was used
+    #: whether they may be; if not, they were not counted
     passes: bool = True
+
+
+class Left(NamedTuple):
+    """What may be used now."""
+
+    amount: float
+    #: for how long nothing may; 0: something may
+    throttle_ms: int = 0
 
 
 class Window:
@@ -51,18 +59,20 @@ class Window:
             amount: used now. rate: what may be used in a second. now_ms: by any monotonic clock.
         """
         self._add(amount, now_ms)
-        return self._throttle(self._excess_ms(amount, rate, now_ms), rate, now_ms)
-
-    def record_within(self, amount: float, rate: float, now_ms: float) -> Verdict:
-        """Use an amount unless that is too much; by itself any amount passes, or it never would."""
-        is_clear = self.is_clear(now_ms)
-        self._add(amount, now_ms)
         excess_ms = self._excess_ms(amount, rate, now_ms)
-        if round(excess_ms) <= 0 or is_clear:
-            return Verdict(self._throttle(excess_ms, rate, now_ms))
-        self._samples[-1][1] -= amount
-        self._total -= amount
-        return Verdict(min(round(excess_ms), THROTTLE_MS_MAX), passes=False)
+        if excess_ms > THROTTLE_MS_MAX:
+            self._owed_until_ms = now_ms + excess_ms
+        return min(max(round(excess_ms), 0), THROTTLE_MS_MAX)
+
+    def left(self, rate: float, now_ms: float) -> Left:
+        """Return what may be used now."""
+        self._expire(now_ms)
+        if not self._samples and self._owed_until_ms <= now_ms:
+            return Left(rate * _SPAN_MS_MIN / 1000)
+        excess_ms = self._excess_ms(0, rate, now_ms)
+        if round(excess_ms) > 0:
+            return Left(0, min(round(excess_ms), THROTTLE_MS_MAX))
+        return Left(max(-excess_ms, 0) * rate / 1000)
 
     def is_clear(self, now_ms: float) -> bool:
         """Say whether nothing was used lately, nor is owed."""
@@ -87,7 +97,7 @@ class Window:
     def _excess_ms(self, amount: float, rate: float, now_ms: float) -> float:
         """Return after what time without use the rate would be what it may be."""
         # The part of the last full window that has begun, on top of all full windows that there shall be.
-        age_ms = now_ms - self._samples[0][0]
+        age_ms = now_ms - self._samples[0][0] if self._samples else 0.0
         span_ms = age_ms if age_ms >= _SPAN_MS_MIN else _SPAN_MS_MIN + age_ms % WINDOW_MS
         excess_ms = self._total * 1000 / rate - span_ms
         if self._rate != rate:
@@ -95,12 +105,6 @@ class Window:
         if self._owed_until_ms > now_ms:
             return max(excess_ms, self._owed_until_ms - now_ms + amount * 1000 / rate)
         return excess_ms
-
-    def _throttle(self, excess_ms: float, rate: float, now_ms: float) -> int:
-        if excess_ms > THROTTLE_MS_MAX:
-            self._rate, self._owed_until_ms = rate, now_ms + excess_ms
-            return THROTTLE_MS_MAX
-        return max(round(excess_ms), 0)
 
 
 class Bucket:

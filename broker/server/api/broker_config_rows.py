@@ -1,7 +1,7 @@
 """What a broker runs with, as rows of a DescribeConfigs response, under Kafka's names.
 
-What broker.toml says is read-only, but for the verification of transactions: that and the rates of throttled
-replication change while the broker runs.
+What broker.toml says is read-only, but for the verification of transactions and the connections of one
+address: those and the rates of throttled replication change while the broker runs.
 Source: Kafka's broker configuration (3.9); deploy/broker.toml.
 """
 
@@ -13,10 +13,17 @@ from typing import Final
 from broker.config.broker import BrokerConfig
 from broker.config.listeners import LISTENER_PROTOCOLS
 from broker.config.sections import CleanerSection, GroupsSection
+from broker.server.api.fetch import FETCH_BYTES_MAX
 from broker.server.api.topic_config_rows import ConfigSource, SettingRow, config_row
-from broker.server.throttling import FETCH_BYTES_MAX
 from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
-from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX, THROTTLED_RATES, VERIFICATION
+from quorum.metadata.broker_settings import (
+    BROKER_SETTINGS,
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_ADDRESS,
+    RATE_MAX,
+    THROTTLED_RATES,
+    VERIFICATION,
+)
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
 
@@ -47,10 +54,12 @@ def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> li
         for name in THROTTLED_RATES
     ]
     verifies = text_of(config.transactions.transaction_partition_verification_enable)
+    connections = text_of(config.limits.connections_per_address_max or CONNECTIONS_MAX)
     return [
         *fixed,
         *rates,
         _changing_row(VERIFICATION, _BOOLEAN, (verifies, ConfigSource.STATIC_BROKER), overrides),
+        _changing_row(CONNECTIONS_PER_ADDRESS, _INT, (connections, ConfigSource.STATIC_BROKER), overrides),
     ]
 
 

@@ -24,7 +24,7 @@ from broker.server.api.partitions import (
 )
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
-from broker.server.throttling import fetch_bytes_max, throttle_fetch
+from broker.server.throttling import fetch_left, throttle_fetch
 from broker.wire.codec import milliseconds
 from broker.wire.packing import FetchedPartition, FetchedTopic, pack_fetch_response
 from controller.wire.codes import ErrorCode
@@ -32,6 +32,8 @@ from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 
+#: Largest answer, whatever a client asks for; Kafka's fetch.max.bytes.
+FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 #: A request about more partitions leaves the loop between reading and answering.
 LONG_PARTITIONS_MIN: Final = 1000
 _CONSUMER: Final = -1
@@ -79,11 +81,15 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
         session = _session(services, call, (replica_id, generation), named)
     if isinstance(session, ErrorCode):
         return list(pack_fetch_response(version, (), error_code=session))
+    left, throttle_ms = fetch_left(services, call)
+    if throttle_ms:
+        return _throttled(services, version, session, is_full, throttle_ms)
+    # One batch is always read.
+    bytes_max = int(min(request.max_bytes, FETCH_BYTES_MAX, call.request.answer_bytes_max, max(left, 1)))
     if session is not None:
         named = _due(services, session)
         if call.request.on_next is not None:
             call.request.on_next.append(session.end)
-    bytes_max = min(request.max_bytes, fetch_bytes_max(services, call), call.request.answer_bytes_max)
     positions, refused = named.positions, dict[PartitionKey, FetchOutcome]()
     outcomes = refused
     if call.access.lists is not None:
@@ -107,9 +113,7 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
     if len(positions) > LONG_PARTITIONS_MIN:
         # Reading held the loop for long enough; others are next.
         await asyncio.sleep(0)
-    throttle_ms, passes = throttle_fetch(services, call, outcomes.values())
-    if not passes:
-        return _throttled(services, version, session, is_full, throttle_ms)
+    throttle_ms = throttle_fetch(services, call, outcomes.values())
     if session is None:
         return _pack(services, version, call.listener, named, outcomes, throttle_ms=throttle_ms)
     ids = {key: each.topic_id for key in outcomes if (each := session.partitions.get(key)) is not None}
@@ -121,7 +125,7 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
 def _throttled(
     services: BrokerServices, version: int, session: _Session | None, is_full: bool, throttle_ms: int
 ) -> Answer:
-    """Answer without anything; what would begin a session begins none."""
+    """Answer without anything, read nothing; what would begin a session begins none."""
     if session is not None and is_full:
         services.replicas.fetching.sessions.end(session)
         session = None

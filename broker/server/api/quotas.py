@@ -7,6 +7,7 @@ Source: KIP-546; ZkAdminManager, ClientQuotaControlManager (Kafka 3.9).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from broker.wire.codec import Values
 from controller.wire.codes import ErrorCode
 from controller.wire.error_codes import code_of_error
 from quorum.errors import QuorateError, quoted
+from quorum.metadata.acl_records import Operation, ResourceType
 from quorum.metadata.quota_records import (
     DEFAULT,
     QUOTA_KINDS,
@@ -135,11 +137,23 @@ def _matches(entity: QuotaEntity, components: Mapping[str, _Component], is_stric
 async def alter_client_quotas(services: BrokerServices, call: Call) -> Answer:
     """Set and remove quotas, those of one entity together, or only check that."""
     rows = []
-    for entry in call.body.entries:
-        code, words = await _altered(services, entry.entity, entry.ops, call.body.validate_only)
-        parts = [{"entity_type": each.entity_type, "entity_name": each.entity_name} for each in entry.entity]
+    counts = Counter(_named(entry.entity) for entry in call.body.entries)
+    refusal = call.access.refusal(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+    for named, entry in {_named(entry.entity): entry for entry in call.body.entries}.items():
+        words: str | None
+        if counts[named] > 1:
+            code, words = ErrorCode.INVALID_REQUEST, "the entity is named twice; name it once"
+        elif refusal is None:
+            code, words = await _altered(services, entry.entity, entry.ops, call.body.validate_only)
+        else:
+            code, words = refusal, "Cluster authorization failed."
+        parts = [{"entity_type": kind, "entity_name": name} for kind, name in dict.fromkeys(named)]
         rows.append({"error_code": code, "error_message": words, "entity": parts})
     return {"entries": rows}
+
+
+def _named(parts: Sequence[_Part]) -> tuple[tuple[str, str | None], ...]:
+    return tuple((each.entity_type, each.entity_name) for each in parts)
 
 
 async def _altered(

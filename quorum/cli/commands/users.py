@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 HELP = "set, list and delete the users of Kafka clients; make a line of the nodes' users file"
 DESCRIPTION = """\
 Keep the users by whom Kafka clients prove who they are, in the quorum. A password comes from standard
-input. What is set replaces all that the user had; brokers know it at once.
+input. What is set replaces the passwords that the user had, and leaves its quotas; so does delete. Brokers
+know it at once.
 
 digest prints the line of a user for the file that security.sasl_users_file of node.toml names. The file has
 mode 0600; nodes read it again within a minute, or on SIGHUP. Who reads a line can prove to be that user, as
@@ -149,7 +150,7 @@ async def _prove(client: Client, file: Path | None) -> None:
 async def _set(client: Client, arguments: argparse.Namespace) -> int:
     from secrets import token_bytes
 
-    from quorum.client import AccessEntry, NoAuthError, NodeExistsError
+    from quorum.client import AccessEntry, NodeExistsError
     from quorum.metadata.paths import CONFIG, CONFIG_USERS
     from quorum.metadata.rewriting import rewrite
     from quorum.metadata.user_records import (
@@ -158,8 +159,8 @@ async def _set(client: Client, arguments: argparse.Namespace) -> int:
         SALT_BYTES,
         SCRAM_MECHANISMS,
         ScramCredential,
-        UserRecord,
         user_path,
+        with_credentials,
     )
 
     count = arguments.iterations
@@ -180,17 +181,10 @@ async def _set(client: Client, arguments: argparse.Namespace) -> int:
             with contextlib.suppress(NodeExistsError):
                 await client.create(folder, b"", acl=[AccessEntry(31, "world", "anyone")])
 
-    def changed(data: bytes | None) -> bytes:
-        kept = {} if data is None else dict(UserRecord.decode(path, data).settings)
-        others = {name: text for name, text in kept.items() if name not in SCRAM_MECHANISMS}
-        return UserRecord({**others, **credentials}).encode()
-
-    try:
-        await rewrite(client, path, changed, f"user {arguments.user}")
-    except NoAuthError:
-        # Who may not read it may still put another one in its place, where brokers do not protect the tree.
-        await client.delete(path)
-        await client.create(path, changed(None))
+    # Who may not read it might put another one in its place, and would lose what else is kept there.
+    await rewrite(
+        client, path, lambda data: with_credentials(path, data, credentials), f"user {arguments.user}"
+    )
     print(f"{arguments.user}: {', '.join(credentials)}")
     return 0
 
@@ -256,13 +250,22 @@ async def _list(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def _delete(client: Client, arguments: argparse.Namespace) -> int:
-    from quorum.client import NoNodeError
-    from quorum.metadata.user_records import user_path
+    from quorum.client import BadVersionError, NotEmptyError
+    from quorum.metadata.reading import read_node
+    from quorum.metadata.rewriting import rewrite
+    from quorum.metadata.user_records import UserRecord, credentials_of, user_path, with_credentials
 
-    try:
-        await client.delete(user_path(arguments.user))
-    except NoNodeError as error:
+    path = user_path(arguments.user)
+    node = await read_node(client, path)
+    settings = {} if node is None else UserRecord.decode(path, node.data).settings
+    if node is None or not credentials_of(path, settings):
         remedy = "look with `quorate users list`"
-        raise UsageError(f"there is no user {arguments.user!r}", remedy) from error
+        raise UsageError(f"there is no user {arguments.user!r}", remedy)
+    # What is left are quotas: of the user in the value, of its clients below.
+    await rewrite(client, path, lambda data: with_credentials(path, data, {}), f"user {arguments.user}")
+    after = await read_node(client, path)
+    if after is not None and not UserRecord.decode(path, after.data).settings:
+        with contextlib.suppress(NotEmptyError, BadVersionError):
+            await client.delete(path, after.stat.version)
     print(f"{arguments.user}: deleted")
     return 0

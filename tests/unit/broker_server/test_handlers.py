@@ -110,6 +110,15 @@ MOVE_LOG = {"dirs": [{"path": "/elsewhere", "topics": [{"name": "t", "partitions
 PRODUCERS = {"topics": [{"name": "t", "partition_indexes": (0,)}]}
 PAGE = {"topics": [{"name": "t"}], "response_partition_limit": 2000, "cursor": None}
 QUOTAS = {"components": [{"entity_type": "user", "match_type": 2, "match": None}], "strict": False}
+ALTERED_QUOTAS = {
+    "entries": [
+        {
+            "entity": [{"entity_type": "user", "entity_name": "u"}],
+            "ops": [{"key": "producer_byte_rate", "value": 1024.0, "remove": False}],
+        }
+    ],
+    "validate_only": True,
+}
 
 #: {request: (values, where the error code stands)}
 EVERY: dict[ApiKey, tuple[dict[str, Any], str]] = {
@@ -138,6 +147,7 @@ EVERY: dict[ApiKey, tuple[dict[str, Any], str]] = {
     ApiKey.DESCRIBE_PRODUCERS: (PRODUCERS, "topics.0.partitions.0"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (PAGE, "topics.0"),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (QUOTAS, ""),
+    ApiKey.ALTER_CLIENT_QUOTAS: (ALTERED_QUOTAS, "entries.0"),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ({"users": [{"name": "u"}]}, "results.0"),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (
         {"deletions": [{"name": "u", "mechanism": 1}], "upsertions": ()},
