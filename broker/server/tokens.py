@@ -17,7 +17,7 @@ import ssl
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import jwt
@@ -158,7 +158,7 @@ class TokenProofs:
             key = self._keys.find(key_id) if isinstance(key_id, str) else None
             if key is None:
                 raise ScramError("the token names no key of the set, by its kid")
-            claims: dict[str, Any] = jwt.decode(
+            claims: dict[str, object] = jwt.decode(
                 token,
                 key,
                 algorithms=ALGORITHMS,
@@ -178,7 +178,7 @@ class TokenProofs:
         name = claims[settings.oauthbearer_sub_claim_name]
         if not isinstance(name, str) or not name:
             raise ScramError(f"the token's {settings.oauthbearer_sub_claim_name} is no name")
-        left_ms = int((float(claims["exp"]) - time.time()) * 1000)
+        left_ms = int((float(str(claims["exp"])) - time.time()) * 1000)
         if left_ms <= 0:
             raise ScramError("the token is refused: ExpiredSignatureError")
         return name, left_ms
