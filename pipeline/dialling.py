@@ -82,7 +82,7 @@ def tls_files(values: Mapping[str, str], names: tuple[str, str, str]) -> TlsSect
     except ConfigError as error:
         first = error.problems[0]
         part = {"certificate": names[1], "key": names[2]}.get(first.field[5:-5], names[0])
-        raise OptionError(part, first.value, first.problem, first.remedy) from None
+        raise OptionError(part, values[part.lower()], first.problem, first.remedy) from None
     return section
 
 

@@ -149,7 +149,7 @@ def sink(options: dict[str, str]) -> object:
             {"quorate.passwordFile": "none"},
             "username is not set, and quorate.passwordFile is",
         ),
-        (sink, {"kafka.ssl.ca.location": "none"}, "ca.location = '?none'?: cannot be read"),
+        (sink, {"kafka.ssl.ca.location": "none"}, "ca.location = 'none': cannot be read"),
         (sink, {"kafka.ssl.certificate.location": "c"}, "kafka.ssl.key.location is not given .give both"),
         (sink, {"quorate.key": "k"}, "quorate.cert is not given .give both"),
         (sink, {"quorate.sasl": "u"}, "quorate.saslPasswordFile is not set, and quorate.sasl is"),
