@@ -62,8 +62,7 @@ _FETCH_GROUPS_VERSION_MIN: Final = 8
 ANSWER_GRACE_MS: Final = 3_000
 #: As a timestamp: the end of a log.
 LATEST: Final = -1
-_TOPIC: Final = 2
-_BROKER: Final = 4
+_TOPIC, _BROKER = 2, 4
 
 T = TypeVar("T")
 Outcome = TypeVar("Outcome", Produced, FetchedRecords, FoundOffset, FoundProducers)
@@ -86,8 +85,7 @@ class BrokerClient:
         Args:
             bootstrap: "host:port,…" of client listeners; one that answers is enough.
             client_id: names this process to people. timeout_ms: of one call, attempts and pauses together.
-            tls: makes the context of each connection; None: plain.
-            sasl: what is proved on each connection; None: nothing.
+            tls, sasl: makes the context of each connection, and is proved on it; None: plain, nothing.
 
         Raises:
             UsageError: an address is malformed.

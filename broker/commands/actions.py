@@ -7,11 +7,10 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.broker import require_extra
-from quorum.cli.commands.status import add_tls_options
+from quorum.cli.commands.status import add_kafka_sasl_options, add_tls_options
 from quorum.config.logins import read_login
 from quorum.errors import printable
 from quorum.platform.tls import DIALLING
@@ -45,32 +44,13 @@ def add_actions(
         help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
     )
     add_tls_options(shared)
-    _add_sasl_options(shared)
+    add_kafka_sasl_options(shared)
     shared.add_argument("--json", action="store_true", help="print JSON")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text, act in rows:
         action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
         action.set_defaults(act=act)
         yield name, action
-
-
-def _add_sasl_options(parser: argparse.ArgumentParser) -> None:
-    about = "prove to brokers to be this user, on their SASL listeners"
-    parser.add_argument("--sasl", dest="kafka_sasl", metavar="NAME", help=about)
-    parser.add_argument(
-        "--password-file",
-        dest="kafka_password_file",
-        metavar="FILE",
-        type=Path,
-        help="the user's password, alone in the file, mode 0600",
-    )
-    parser.add_argument(
-        "--mechanism",
-        dest="kafka_mechanism",
-        default="SCRAM-SHA-256",
-        choices=("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"),
-        help="by which it is proved (default: SCRAM-SHA-256)",
-    )
 
 
 def _proof(arguments: argparse.Namespace) -> BrokerProof | None:

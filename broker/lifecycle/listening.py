@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.config.broker import BrokerConfig
-from broker.config.sasl import SASL_LISTENER, SASL_TLS_LISTENER
+from broker.config.sasl import OAUTHBEARER, SASL_LISTENER, SASL_TLS_LISTENER
 from broker.core.cluster_view import ClusterView, UpdateMetadata
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
@@ -192,7 +192,13 @@ class Listeners:
         if name not in (SASL_LISTENER, SASL_TLS_LISTENER):
             return None
         trust = Trust(self._secrets, services.cluster_id)
-        return UserProofs(self._config.sasl.offered(name), services.users.credentials_of, trust.made_up)
+        sasl = self._config.sasl
+        exchange = None
+        if OAUTHBEARER in sasl.offered(name):
+            from broker.server.tokens import TokenExchange, TokenProofs  # noqa: PLC0415 - needs an extra
+
+            exchange = partial(TokenExchange, TokenProofs(sasl))
+        return UserProofs(sasl.offered(name), services.users.credentials_of, trust.made_up, exchange)
 
     def _own(self, bound: socket.socket) -> socket.socket:
         return self._sockets.enter_context(bound)

@@ -1,8 +1,8 @@
 """What one connection has to prove before it is served, how long that holds, and who it is then.
 
-Decides when a proof is out of date: after connections_max_reauth_ms the client proves itself again on the
-same connection, as the same user by the same mechanism. Soft state only.
-Source: SaslServerAuthenticator (Kafka 3.9); KIP-152, KIP-368.
+Decides when a proof is out of date: after connections_max_reauth_ms, or when its token is, the client proves
+itself again on the same connection, as the same user by the same mechanism. Soft state only.
+Source: SaslServerAuthenticator (Kafka 3.9); KIP-152, KIP-255, KIP-368.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from broker.config.sasl import PLAIN
+from broker.config.sasl import OAUTHBEARER, PLAIN
 from broker.server.requests import Request
 from broker.wire.codec import Values
 from controller.wire.apis import ApiKey
@@ -64,8 +64,8 @@ class Authentication:
         return f"User:{self._gate.user}" if self._gate.user else "", self._gate.mechanism or "SASL"
 
     def takes_long(self, request: Request) -> bool:
-        """Tell whether an answer salts a password: that takes milliseconds."""
-        return request.api_key == ApiKey.SASL_AUTHENTICATE and self._gate.mechanism == PLAIN
+        """Tell whether an answer salts a password or checks a token: that takes milliseconds, or longer."""
+        return request.api_key == ApiKey.SASL_AUTHENTICATE and self._gate.mechanism in (PLAIN, OAUTHBEARER)
 
     def problem(self, api_key: int) -> str | None:
         """Return why a request may not come now."""
@@ -74,13 +74,14 @@ class Authentication:
         if self._proved is None:
             return f"{ApiKey(api_key).name} before authentication"
         if self._ends_s and time.monotonic() > self._ends_s:
-            return f"{ApiKey(api_key).name} after its proof was out of date (sasl.connections_max_reauth_ms)"
+            told = "out of date (sasl.connections_max_reauth_ms, or the exp of a token)"
+            return f"{ApiKey(api_key).name} after its proof was {told}"
         return None
 
     def answer(self, request: Request) -> SaslAnswer:
         """Answer SaslHandshake or SaslAuthenticate; see takes_long."""
         if request.api_key == ApiKey.SASL_HANDSHAKE:
-            if self._proved is not None and self._reauth_ms:
+            if self._proved is not None and self._ends_s:
                 self._gate = SaslGate(self._server)
             answer = self._gate.handle_handshake(request.body, request.api_version)
         else:
@@ -89,6 +90,7 @@ class Authentication:
             )
             if self._gate.authenticated and not answer.close:
                 self._proved = self._gate.user, self._gate.mechanism
-                self._ends_s = time.monotonic() + self._reauth_ms / 1000 if self._reauth_ms else 0.0
+                lifetime_ms = self._gate.lifetime_ms
+                self._ends_s = time.monotonic() + lifetime_ms / 1000 if lifetime_ms else 0.0
         self.refusal = self._gate.refusal
         return answer

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.config.sasl import PLAIN
+from broker.config.sasl import OAUTHBEARER, PLAIN
 from controller.wire.scram import (
     MESSAGE_BYTES_MAX,
     Exchange,
@@ -41,6 +41,7 @@ class UserProofs:
         mechanisms: Sequence[str],
         credentials_of: Callable[[str], Credentials],
         made_up: Callable[[str], bytes],
+        token_exchange: Callable[[], Exchange] | None = None,
     ) -> None:
         """Take these mechanisms.
 
@@ -48,15 +49,20 @@ class UserProofs:
             mechanisms: that are offered.
             credentials_of: returns what is kept of a user; nothing of one that does not exist.
             made_up: returns 32 bytes for a text, always the same, which nobody else can know.
+            token_exchange: begins one of OAUTHBEARER, if that is offered.
         """
         self.mechanisms = mechanisms
         self._credentials_of = credentials_of
         self._made_up = made_up
+        self._token_exchange = token_exchange
 
     def exchange(self, mechanism: str) -> Exchange:
         """Begin the exchange of one connection."""
         if mechanism == PLAIN:
             return _PlainExchange(self.is_password)
+        if mechanism == OAUTHBEARER:
+            assert self._token_exchange is not None, "it is not offered without"
+            return self._token_exchange()
         asked = SCRAM_MECHANISMS[mechanism]
         refusal = ScramError(
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
@@ -95,6 +101,7 @@ class _PlainExchange:
         self._is_password = is_password
         self.user = ""
         self.authenticated = False
+        self.lifetime_ms = 0
 
     def answer(self, message: bytes) -> bytes:
         """Check the password; takes milliseconds."""

@@ -46,6 +46,8 @@ class SaslGate:
         self._server = server
         self._exchange: Exchange | None = None
         self.mechanism = ""
+        #: For how long the proof holds, in milliseconds; 0: for ever.
+        self.lifetime_ms = 0
         #: Why the connection was refused, for the log; "" as long as it was not.
         self.refusal = ""
 
@@ -87,7 +89,7 @@ class SaslGate:
 
         Args:
             body: of the request. version: of it.
-            lifetime_ms: after which the proof must be repeated, 0: never.
+            lifetime_ms: after which every proof must be repeated, 0: never; one may end before that.
             must_be: user and mechanism of an earlier proof, which this one repeats; None: it is the first.
         """
         message = decode(_request(SASL_AUTHENTICATE, version), body).auth_bytes
@@ -107,8 +109,11 @@ class SaslGate:
             "error_message": self.refusal or None,
             "auth_bytes": answer,
         }
-        if version and self.authenticated:
-            values["session_lifetime"] = i64Timedelta.parse(timedelta(milliseconds=lifetime_ms))
+        if self._exchange is not None and self.authenticated:
+            bounds = [each for each in (lifetime_ms, self._exchange.lifetime_ms) if each]
+            self.lifetime_ms = min(bounds, default=0)
+            if version:
+                values["session_lifetime"] = i64Timedelta.parse(timedelta(milliseconds=self.lifetime_ms))
         response = _response(SASL_AUTHENTICATE, version)(**values)
         return SaslAnswer(_encode(response), close=code is not ErrorCode.NONE)
 

@@ -230,6 +230,8 @@ class Exchange(Protocol):
     user: str
     #: True once the proof is complete; the last message must still be sent.
     authenticated: bool
+    #: for how long the proof holds by itself, in milliseconds; 0: for ever
+    lifetime_ms: int
 
     def answer(self, message: bytes) -> bytes:
         """Take one message of the client and return the answer; raises ScramError."""
@@ -295,6 +297,7 @@ class ScramExchange:
         self._failed = False
         self.user = ""
         self.authenticated = False
+        self.lifetime_ms = 0
 
     def answer(self, message: bytes) -> bytes:
         """Take one message of the client and return the answer."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pipeline.dialling import TLS_OPTIONS, tls_files
 from pipeline.errors import OptionError
+from quorum.config.tls import TlsSection
 
 DEFAULT_ADMIN_URL: Final = "http://127.0.0.1:8181"
 ADMIN: Final = "quorate.admin"
@@ -25,9 +27,9 @@ TRANSACTIONS_MAX: Final = "maxTransactionsPerTrigger"
 BYTES_MAX: Final = "maxBytesPerTrigger"
 _NAMES: Final = (
     *(ADMIN, TOKEN_FILE, STARTING_ZXID, ENDING_ZXID, BOOTSTRAP, FAIL_ON_DATA_LOSS),
-    *(TRANSACTIONS_MAX, BYTES_MAX),
+    *(TRANSACTIONS_MAX, BYTES_MAX, *TLS_OPTIONS),
 )
-_URL: Final = re.compile(r"http://(\[[0-9a-fA-F:.]+\]|[\w.-]+):([0-9]{1,5})/?", re.ASCII)
+_URL: Final = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[\w.-]+):([0-9]{1,5})/?", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 
@@ -45,6 +47,7 @@ class ChangelogOptions:
         fail_on_data_loss: whether history that was dropped ends the query.
         transactions_max: of a micro-batch; None: no bound.
         bytes_max: of a micro-batch, as msgpack, unless one transaction is larger; None: no bound.
+        tls: the files for TLS with the admin ports; None: without.
     """
 
     nodes: tuple[tuple[str, int], ...]
@@ -55,6 +58,7 @@ class ChangelogOptions:
     fail_on_data_loss: bool
     transactions_max: int | None
     bytes_max: int | None
+    tls: TlsSection | None
 
 
 def read_options(given: Mapping[str, str]) -> ChangelogOptions:
@@ -72,8 +76,9 @@ def read_options(given: Mapping[str, str]) -> ChangelogOptions:
     if starting is not None and ending is not None and ending < starting:
         problem, remedy = f"is before {STARTING_ZXID} = {starting}", f"give {starting} or more"
         raise OptionError(ENDING_ZXID, ending, problem, remedy)
+    files = tls_files(values, TLS_OPTIONS)
     return ChangelogOptions(
-        nodes=_nodes(values.get(ADMIN.lower(), DEFAULT_ADMIN_URL)),
+        nodes=_nodes(values.get(ADMIN.lower(), DEFAULT_ADMIN_URL), is_encrypted=files is not None),
         token=_token(values),
         starting_zxid=starting,
         ending_zxid=ending,
@@ -81,10 +86,11 @@ def read_options(given: Mapping[str, str]) -> ChangelogOptions:
         fail_on_data_loss=_boolean(values, FAIL_ON_DATA_LOSS, default=True),
         transactions_max=_number(values, TRANSACTIONS_MAX, least=1),
         bytes_max=_number(values, BYTES_MAX, least=1),
+        tls=files,
     )
 
 
-def _nodes(text: str) -> tuple[tuple[str, int], ...]:
+def _nodes(text: str, *, is_encrypted: bool) -> tuple[tuple[str, int], ...]:
     nodes = []
     for url in text.split(","):
         found = _URL.fullmatch(url.strip())
@@ -92,6 +98,10 @@ def _nodes(text: str) -> tuple[tuple[str, int], ...]:
             raise OptionError(
                 ADMIN, text, f"{url.strip()!r} is not http://host:port", "give URLs, separated by commas"
             )
+        if url.strip().startswith("https") != is_encrypted:
+            problem = f"{url.strip()!r} is {'not by TLS' if is_encrypted else 'by TLS'}"
+            remedy = f"give https:// and {TLS_OPTIONS[0]}, who signs the nodes, or neither"
+            raise OptionError(ADMIN, text, problem, remedy)
         nodes.append((found[1].strip("[]"), int(found[2])))
     return tuple(dict.fromkeys(nodes))
 

@@ -59,7 +59,7 @@ class ZxidRange(InputPartition):
 
 def batch_partitions(options: ChangelogOptions) -> list[ZxidRange]:
     """Return the tasks of a batch."""
-    client = ChangelogClient(options.nodes, options.token)
+    client = ChangelogClient(options.nodes, options.token, options.tls)
     extent = client.extent()
     last = options.ending_zxid
     if last is not None and last > extent.last_zxid:
@@ -135,7 +135,7 @@ def check_start(options: ChangelogOptions, client: ChangelogClient, start: Start
 
 def read_range(options: ChangelogOptions, part: ZxidRange) -> Iterator[pa.RecordBatch]:
     """Read the rows of one task."""
-    client = ChangelogClient(options.nodes, options.token, first=part.number)
+    client = ChangelogClient(options.nodes, options.token, options.tls, first=part.number)
     if part.bootstrap:
         as_of_zxid = part.from_zxid - 1
         return tree_batches(as_of_zxid, client.record_of_tree(as_of_zxid), client.tree(as_of_zxid))

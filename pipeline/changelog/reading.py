@@ -20,7 +20,9 @@ from urllib.parse import quote
 
 import msgpack
 
+from pipeline.dialling import context_of
 from pipeline.errors import InputError
+from quorum.config.tls import TlsSection
 from quorum.errors import UnreachableError, printable
 
 #: of one page; what a node gives at most
@@ -127,16 +129,25 @@ class Extent:
 class ChangelogClient:
     """Asks the nodes of one quorum."""
 
-    def __init__(self, nodes: tuple[tuple[str, int], ...], token: str, *, first: int = 0) -> None:
+    def __init__(
+        self,
+        nodes: tuple[tuple[str, int], ...],
+        token: str,
+        tls: TlsSection | None = None,
+        *,
+        first: int = 0,
+    ) -> None:
         """Ask nobody yet.
 
         Args:
             nodes: (host, port) of the admin ports.
             token: that they ask for; empty: none.
+            tls: the files for TLS with them; None: without.
             first: which node is tried first, counted round.
         """
         first %= len(nodes)
         self._nodes = [*nodes[first:], *nodes[:first]]
+        self._tls = context_of(tls)
         self._headers = {"Accept": "application/msgpack"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -233,7 +244,10 @@ class ChangelogClient:
 
     def _ask(self, node: tuple[str, int], path: str) -> ChangelogAnswer:
         """Ask one node."""
-        connection = http.client.HTTPConnection(*node, timeout=CONNECT_TIMEOUT_S)
+        if self._tls is None:
+            connection = http.client.HTTPConnection(*node, timeout=CONNECT_TIMEOUT_S)
+        else:
+            connection = http.client.HTTPSConnection(*node, timeout=CONNECT_TIMEOUT_S, context=self._tls())
         try:
             connection.connect()
             connection.sock.settimeout(ANSWER_TIMEOUT_S)

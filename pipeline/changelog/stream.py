@@ -41,7 +41,7 @@ class ChangelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._last: int | None = None
 
     def _client(self) -> ChangelogClient:
-        return ChangelogClient(self._options.nodes, self._options.token)
+        return ChangelogClient(self._options.nodes, self._options.token, self._options.tls)
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark names it
         """Return where a query without a checkpoint begins."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.errors import OptionError
-from quorum.cli.commands.status import DEFAULT_ADMIN_URL
+from quorum.cli.commands.status import DEFAULT_ADMIN_URL, add_tls_options
 
 FORMATS: Final = ("table", "json", "csv", "parquet")
 ROWS_DEFAULT: Final = 40
@@ -49,6 +49,7 @@ def add_changelog_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_ADMIN_URL,
         help=f"admin ports of nodes, any of which is asked (default: {DEFAULT_ADMIN_URL})",
     )
+    add_tls_options(parser)
     # The token of `quorate --token-file`, which may also follow the job's name.
     parser.add_argument(
         "--token-file", metavar="FILE", default=argparse.SUPPRESS, help="token of the admin ports"

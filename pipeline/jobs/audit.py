@@ -18,6 +18,8 @@ from pipeline.errors import OptionError
 from pipeline.jobs import arguments as options
 from pipeline.jobs.changelog_job import run_as_program
 from pipeline.jobs.job import Job
+from quorum.cli.commands.status import add_kafka_sasl_options
+from quorum.config.logins import read_login
 from quorum.metadata import paths
 
 if TYPE_CHECKING:
@@ -45,6 +47,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"length of a row's time (default: {BUCKET_S_DEFAULT})",
     )
     options.add_changelog_arguments(parser)
+    add_kafka_sasl_options(parser)
+
+
+def broker_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the topic source that the job's options mean."""
+    name, file = arguments.kafka_sasl, arguments.kafka_password_file
+    login = read_login(name, file, ("--sasl", "--password-file"))
+    protocol = "plaintext" if login is None else "sasl_plaintext"
+    found = {"kafka.bootstrap.servers": arguments.bootstrap}
+    if arguments.ca is not None:
+        protocol = protocol.replace("plaintext", "ssl")
+        found["kafka.ssl.ca.location"] = str(arguments.ca)
+    if arguments.cert is not None:
+        found["kafka.ssl.certificate.location"] = str(arguments.cert)
+        found["kafka.ssl.key.location"] = str(arguments.key)
+    if login is not None:
+        found["kafka.sasl.mechanism"] = arguments.kafka_mechanism
+        found |= {"kafka.sasl.username": name, "quorate.passwordFile": str(file)}
+    return {**found, "kafka.security.protocol": protocol}
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -59,6 +80,7 @@ def check(arguments: argparse.Namespace) -> None:
     if not 1 <= arguments.bucket <= 86_400:
         raise OptionError("--bucket", arguments.bucket, "is out of range", "name 1 to 86400 seconds")
     if not arguments.runs:
+        broker_options(arguments)
         check_source(arguments)
 
 
@@ -76,7 +98,7 @@ def compute(rows: DataFrame, arguments: argparse.Namespace) -> DataFrame:
         return audit_runs(rows, arguments.bucket)
     topics = (
         rows.sparkSession.read.format("quorate")
-        .option("kafka.bootstrap.servers", arguments.bootstrap)
+        .options(**broker_options(arguments))
         .option("subscribePattern", arguments.topics)
         .load()
         .select("topic", "partition", "offset", "timestamp")

@@ -26,6 +26,7 @@ SOURCE: Final = "quorate-changelog"
 _OF_JOB: Final = {
     "quorate.admin": "--admin",
     "quorate.tokenFile": "--token-file",
+    **{f"quorate.{name}": f"--{name}" for name in ("ca", "cert", "key")},
     "startingZxid": "--from",
     "endingZxid": "--until",
 }
@@ -58,7 +59,7 @@ def check_source(arguments: argparse.Namespace) -> None:
         given = read_options(source_options(arguments))
         if getattr(arguments, "follow", False):
             # A checkpoint may decide where it begins.
-            ChangelogClient(given.nodes, given.token).extent()
+            ChangelogClient(given.nodes, given.token, given.tls).extent()
         else:
             batch_partitions(given)
     except OptionError as error:
@@ -101,6 +102,9 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     options = {"quorate.admin": arguments.admin}
     if getattr(arguments, "token_file", None) is not None:
         options["quorate.tokenFile"] = arguments.token_file
+    for name in ("ca", "cert", "key"):
+        if getattr(arguments, name, None) is not None:
+            options[f"quorate.{name}"] = str(getattr(arguments, name))
     if isinstance(arguments.begin, int):
         options |= {"startingZxid": str(arguments.begin), "bootstrap": "true"}
     if isinstance(arguments.end, int):

@@ -23,8 +23,24 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from broker.client.client import BrokerClient
+from pipeline.dialling import (
+    BROKER_OPTIONS,
+    SASL,
+    SASL_PASSWORD_FILE,
+    TLS_OPTIONS,
+    BrokerDialling,
+    broker_dialling,
+    context_of,
+    login,
+    refuse_secrets,
+    tls_files,
+)
 from pipeline.errors import OptionError
+from quorum.client import Client
 from quorum.client.hosts import parse_hosts
+from quorum.config.logins import FileLogin
+from quorum.config.tls import TlsSection
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 TOPIC: Final = "topic"
@@ -33,9 +49,14 @@ CHECKPOINT: Final = "checkpointLocation"
 NAME: Final = "quorate.sink"
 HOSTS: Final = "quorate.hosts"
 COMPRESSION: Final = "kafka.compression.type"
+#: Names this process to people, at brokers.
+CLIENT_ID: Final = "quorate-sink"
 #: Spark's own, which the sink has no use for.
 QUERY_NAME: Final = "queryName"
-_KNOWN: Final = (BOOTSTRAP, TOPIC, STAGING, CHECKPOINT, NAME, HOSTS, COMPRESSION, QUERY_NAME)
+_KNOWN: Final = (
+    *(BOOTSTRAP, TOPIC, STAGING, CHECKPOINT, NAME, HOSTS, COMPRESSION, QUERY_NAME),
+    *(*BROKER_OPTIONS, *TLS_OPTIONS, SASL, SASL_PASSWORD_FILE),
+)
 
 #: {compression: Kafka's number}
 CODECS: Final[Mapping[str, int]] = {"none": 0, "gzip": 1, "lz4": 3, "zstd": 4}
@@ -58,6 +79,21 @@ class SinkOptions(NamedTuple):
     #: Nodes of the quorum; None: as the brokers say.
     hosts: str | None
     codec: int
+    #: How brokers are dialled.
+    dialling: BrokerDialling
+    #: The files for TLS with the quorum; None: without.
+    quorum_tls: TlsSection | None
+    #: What is proved to the quorum; None: nothing.
+    quorum_sasl: FileLogin | None
+
+    def brokers(self) -> BrokerClient:
+        """Return a client of the brokers, connected to nobody yet."""
+        tls, proof = context_of(self.dialling.tls), self.dialling.proof
+        return BrokerClient(self.bootstrap, client_id=CLIENT_ID, tls=tls, sasl=proof)
+
+    def quorum(self, hosts: str) -> Client:
+        """Return a client of the quorum, connected to nobody yet."""
+        return Client(hosts, tls=context_of(self.quorum_tls), sasl=self.quorum_sasl)
 
 
 def read_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
@@ -69,6 +105,7 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
     """
     values = {name.lower(): value for name, value in given.items()}
     known = {name.lower() for name in _KNOWN}
+    refuse_secrets(values)
     for name, value in values.items():
         if name not in known:
             raise OptionError(name, value, "the sink has no such option", f"give one of {', '.join(_KNOWN)}")
@@ -104,6 +141,9 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
         staging=_staging(values, stream=stream),
         hosts=values.get(HOSTS),
         codec=CODECS[compression],
+        dialling=broker_dialling(values),
+        quorum_tls=tls_files(values, TLS_OPTIONS),
+        quorum_sasl=login(values, (SASL, SASL_PASSWORD_FILE)),
     )
 
 

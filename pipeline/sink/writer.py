@@ -32,13 +32,11 @@ from pipeline.sink.encoding import Encoder, SinkRow, TopicShape
 from pipeline.sink.ledger import Ledger
 from pipeline.sink.options import BOOTSTRAP, STAGING, TOPIC, SinkOptions, check_columns, read_options
 from pipeline.sink.staging import StagedFile, Staging
-from quorum.client import Client
 from quorum.errors import QuorateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CLIENT_ID: Final = "quorate-sink"
 #: Topics that a process remembers.
 TOPICS_MAX: Final = 1024
 _QUERY: Final = "sql.streaming.queryId"
@@ -88,7 +86,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
             )
 
     async def _append_once(self, staging: Staging, files: Sequence[StagedFile]) -> None:
-        async with BrokerClient(self._options.bootstrap, client_id=CLIENT_ID) as brokers:
+        async with self._options.brokers() as brokers:
             await append_once(brokers, staging, files)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -150,7 +148,7 @@ def _checked(options: Mapping[str, str], schema: StructType, *, stream: bool) ->
         remedy = "name a folder that the driver and all workers can write to"
         raise OptionError(STAGING, checked.staging, f"cannot be written to: {error}", remedy) from None
     try:
-        _known_topic(checked.bootstrap, checked.topic)
+        _known_topic(checked)
     except OptionError:
         raise
     except QuorateError as error:
@@ -158,11 +156,11 @@ def _checked(options: Mapping[str, str], schema: StructType, *, stream: bool) ->
     return checked
 
 
-def topic_shape(bootstrap: str, topic: str) -> TopicShape:
+def topic_shape(options: SinkOptions, topic: str) -> TopicShape:
     """Look a topic up."""
 
     async def look() -> TopicShape:
-        async with BrokerClient(bootstrap, client_id=CLIENT_ID) as client:
+        async with options.brokers() as client:
             partitions = (await client.metadata([topic])).topics[topic].partitions
             if not partitions:
                 raise OptionError(TOPIC, topic, "there is no such topic", "create it, or correct the name")
@@ -174,20 +172,20 @@ def topic_shape(bootstrap: str, topic: str) -> TopicShape:
 
 
 @lru_cache(maxsize=TOPICS_MAX)
-def _known_topic(bootstrap: str, topic: str | None) -> None:
+def _known_topic(options: SinkOptions) -> None:
     """See that brokers answer and have a topic, if the query names one.
 
     Spark makes the driver's writer anew for every batch; what was there once is not looked up again.
     """
 
     async def look() -> None:
-        async with BrokerClient(bootstrap, client_id=CLIENT_ID) as client:
+        async with options.brokers() as client:
             await client.metadata([])
 
-    if topic is None:
+    if options.topic is None:
         asyncio.run(look())
     else:
-        topic_shape(bootstrap, topic)
+        topic_shape(options, options.topic)
 
 
 def encoded(
@@ -196,7 +194,7 @@ def encoded(
     """Yield the chunks of a task's rows."""
     context = TaskContext.get()
     encoder = Encoder(
-        lambda topic: topic_shape(options.bootstrap, topic),
+        lambda topic: topic_shape(options, topic),
         codec=options.codec,
         first_partition=0 if context is None else context.partitionId(),
     )
@@ -240,8 +238,8 @@ def _owner(messages: Sequence[WriterCommitMessage | None]) -> tuple[str, str] | 
 @contextlib.asynccontextmanager
 async def _ledger(options: SinkOptions, name: str) -> AsyncIterator[tuple[BrokerClient, Ledger]]:
     async with (
-        BrokerClient(options.bootstrap, client_id=CLIENT_ID) as brokers,
-        Client(await quorum_hosts(brokers, options)) as client,
+        options.brokers() as brokers,
+        options.quorum(await quorum_hosts(brokers, options)) as client,
     ):
         yield brokers, Ledger(client, name)
 

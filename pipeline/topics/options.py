@@ -17,6 +17,14 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException
 
+from pipeline.dialling import (
+    BROKER_OPTIONS,
+    PASSWORD_FILE,
+    PROTOCOL,
+    broker_dialling,
+    password_of,
+    refuse_secrets,
+)
 from pipeline.errors import OptionError
 
 #: Offsets that stand for a place in every log.
@@ -33,9 +41,11 @@ _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "commitGroup")
 _REST = (
     *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions", "includeHeaders"),
-    "kafkaConsumer.pollTimeoutMs",
+    *("kafkaConsumer.pollTimeoutMs", PASSWORD_FILE),
 )
 _NAMES = {name.lower(): name for name in (*_SELECTIONS, *_STARTS, *_ENDS, *_STREAM_ONLY, *_REST)}
+#: Client settings about TLS and SASL begin so.
+_PROOFS = ("security.", "sasl.", "ssl.")
 #: What the reader decides itself, and what to use in place of it.
 _OWN_CLIENT_SETTINGS = {
     "auto.offset.reset": "set startingOffsets",
@@ -134,7 +144,7 @@ class TopicOptions:
         poll_timeout_ms: how long a task waits for the next record of a range.
     """
 
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)
     selection: Selection
     start: Bound
     end: Bound
@@ -180,6 +190,7 @@ def read_options(options: Mapping[str, str], query: Query) -> TopicOptions:
 
 
 def _check_names(options: Mapping[str, str], query: Query) -> None:
+    refuse_secrets(options)
     for name, value in options.items():
         if name.startswith("kafka."):
             if remedy := _OWN_CLIENT_SETTINGS.get(name.removeprefix("kafka.")):
@@ -200,13 +211,19 @@ def _client(options: Mapping[str, str]) -> dict[str, str]:
     client = {
         name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")
     }
-    for name, value in client.items():
+    if any(name.lower() in options for name in BROKER_OPTIONS):
+        broker_dialling(options)
+    if path := options.get(PASSWORD_FILE.lower()):
+        client["sasl.password"] = password_of(path)
+    secure = {name: value for name, value in client.items() if name.startswith(_PROOFS)}
+    # One by one, since librdkafka does not always name the setting that it refuses; proofs need each other.
+    each = [(f"kafka.{name}", {name: client[name]}) for name in client if name not in secure]
+    for name, settings in (*each, *([(PROTOCOL, secure)] if secure else [])):
         try:
-            # One by one, since librdkafka does not always name the setting that it refuses.
-            Consumer({"group.id": "check", name: value}).close()
+            Consumer({"group.id": "check", **settings}).close()
         except KafkaException as error:
             remedy = "use a setting of librdkafka for consumers; Java's own do not exist there"
-            raise OptionError(f"kafka.{name}", value, error.args[0].str(), remedy) from None
+            raise OptionError(name, options.get(name), error.args[0].str(), remedy) from None
     return client
 
 

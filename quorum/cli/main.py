@@ -209,7 +209,7 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 def _profile(words: Sequence[str]) -> str:
     """Return the profile that the words before the command name, else the environment; "": none."""
-    before = _Parser(add_help=False, allow_abbrev=False)
+    before = _Parser(prog="quorate", add_help=False, allow_abbrev=False)
     _add_profile(before)
     before.add_argument("--token-file")
     before.add_argument("rest", nargs=argparse.REMAINDER)

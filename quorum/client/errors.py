@@ -140,6 +140,17 @@ class SaslRefusedError(AuthFailedError):
         self.retriable = True
 
 
+class SaslRequiredError(ServerError):
+    """The server serves nobody who has not proven what it asks for; it ends the connection."""
+
+    code = -124
+    story = "the server serves nobody who has not proven who it is"
+
+    def __init__(self, server_code: int = -124, path: str = "", remedy: str = "") -> None:
+        known = "prove a name (--sasl NAME --password-file FILE; a broker's quorum.sasl_username)"
+        super().__init__(server_code, path, remedy or known)
+
+
 class NoWatchError(ServerError):
     """This client watches nothing of the kind on the path."""
 
@@ -174,6 +185,7 @@ _CLASSES: Final[dict[int, type[ServerError]]] = {
     -115: AuthFailedError,
     -118: SessionMovedError,
     -121: NoWatchError,
+    -124: SaslRequiredError,
 }
 
 

@@ -40,9 +40,17 @@ class FileLogin:
         self.name = name
         self._path = path
         self._field = field
+        #: what makes it another login
+        self._source = name, path
         self._password = read_password(path, field)
         #: what was warned of; "": nothing
         self._problem = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileLogin) and self._source == other._source
+
+    def __hash__(self) -> int:
+        return hash(self._source)
 
     def password(self) -> str:
         """Return the password as the file has it now, or as it was when the file was right."""

@@ -82,6 +82,7 @@ def test_shell_users_and_status_prove_themselves(
     assert main(["status", "--admin", admin, "--json", *sasl]) == 0
     assert len(json.loads(capsys.readouterr().out)["control_plane"]["brokers"]) == 1
     assert main(["shell", "--hosts", guarded.nodes.hosts, "ls", "/"]) == 1
+    assert "remedy: prove a name (--sasl NAME --password-file FILE; " in capsys.readouterr().err
     guarded.profiles.write_text(
         f'[here]\nhosts = {json.dumps(guarded.nodes.hosts.split(","))}\nadmin = "{admin}"\n'
         'sasl = "ops"\npassword_file = "ops.password"\n'

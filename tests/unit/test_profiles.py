@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.audit import broker_options
 from quorum.cli.main import build_parser, main
 from quorum.cli.profiles import read_profile, use_profile
 
@@ -106,3 +107,21 @@ def test_half_a_login_is_refused_with_a_remedy(
     assert told in capsys.readouterr().err
     assert main(["topics", "list", *options]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_an_audit_dials_brokers_as_its_options_say(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.touch(mode=0o600)
+    password.write_text("secret")
+    words = ["pipeline", "audit", "--bootstrap", "b:1"]
+    plain = {"kafka.bootstrap.servers": "b:1", "kafka.security.protocol": "plaintext"}
+    assert broker_options(build_parser().parse_args(words)) == plain
+    words += ["--ca", "ca.pem", "--sasl", "ops", "--password-file", str(password)]
+    assert broker_options(build_parser().parse_args(words)) == {
+        "kafka.bootstrap.servers": "b:1",
+        "kafka.security.protocol": "sasl_ssl",
+        "kafka.ssl.ca.location": "ca.pem",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.username": "ops",
+        "quorate.passwordFile": str(password),
+    }

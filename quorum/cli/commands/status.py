@@ -63,6 +63,26 @@ def add_sasl_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--password-file", metavar="FILE", type=Path, help=about)
 
 
+def add_kafka_sasl_options(parser: argparse.ArgumentParser) -> None:
+    """Declare `--sasl`, `--password-file` and `--mechanism`, as all commands have them that dial brokers."""
+    about = "prove to brokers to be this user, on their SASL listeners"
+    parser.add_argument("--sasl", dest="kafka_sasl", metavar="NAME", help=about)
+    parser.add_argument(
+        "--password-file",
+        dest="kafka_password_file",
+        metavar="FILE",
+        type=Path,
+        help="the user's password, alone in the file, mode 0600",
+    )
+    parser.add_argument(
+        "--mechanism",
+        dest="kafka_mechanism",
+        default="SCRAM-SHA-256",
+        choices=("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"),
+        help="by which it is proved (default: SCRAM-SHA-256)",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print."""
     answer = get_status(arguments.admin, TIMEOUT_S)

@@ -113,6 +113,12 @@ def test_environment_and_flags_name_tables_too(
     assert (client.key_file, client.client_auth) == (tmp_path / "k", "none")
 
 
+ONLY: dict[str, object] = {"enabled_mechanisms": ["OAUTHBEARER"]}
+KEYS = "oauthbearer_jwks_endpoint_url"
+OPEN = {**ONLY, "plain_without_tls": True}
+TOKENS: dict[str, dict[str, object]] = {"listen": {"listeners": ["SASL_PLAINTEXT://h:1"]}}
+
+
 @pytest.mark.parametrize(
     ("sections", "field", "words"),
     [
@@ -148,7 +154,38 @@ def test_a_wrong_or_half_finished_node_is_refused(
         ({"listen": {"client": ""}}, "listen.client", "leaves clients no port"),
         ({"listen": {"listeners": ["SASL_PLAINTEXT://h:1"]}}, "sasl.enabled_mechanisms", "no mechanism"),
         ({"sasl": {"enabled_mechanisms": ["PLAIN"]}}, "sasl.enabled_mechanisms", "no listener"),
-        ({"sasl": {"enabled_mechanisms": ["OAUTHBEARER"]}}, "sasl.enabled_mechanisms", "not served yet"),
+        ({**TOKENS, "sasl": OPEN}, "sasl.oauthbearer_jwks_endpoint_url", "and OAUTHBEARER needs keys"),
+        ({**TOKENS, "sasl": {**OPEN, KEYS: "http://h/keys"}}, f"sasl.{KEYS}", "is not file:///PATH or https"),
+        (
+            {**TOKENS, "sasl": {**OPEN, KEYS: "https://u:p@h/k"}},
+            f"sasl.{KEYS}",
+            "is not file:///PATH or https",
+        ),
+        ({**TOKENS, "sasl": {**OPEN, KEYS: "file:///nowhere/k"}}, f"sasl.{KEYS}", "names no file"),
+        ({"sasl": {KEYS: "https://h/keys"}}, f"sasl.{KEYS}", "counts for OAUTHBEARER alone"),
+        (
+            {"sasl": {"oauthbearer_expected_audience": ["a"]}},
+            *("sasl.oauthbearer_expected_audience", "counts for OAUTHBEARER alone"),
+        ),
+        (
+            {"sasl": {"oauthbearer_expected_issuer": "i"}},
+            *("sasl.oauthbearer_expected_issuer", "counts for OAUTHBEARER alone"),
+        ),
+        ({"sasl": {"oauthbearer_sub_claim_name": ""}}, "sasl.oauthbearer_sub_claim_name", "name of a claim"),
+        (
+            {"listen": {"listeners": ["SASL_PLAINTEXT://h:1"]}, "sasl": {**ONLY, KEYS: "https://h/k"}},
+            *("sasl.enabled_mechanisms", "passwords and tokens that everybody on the way can read"),
+        ),
+        ({"quorum": {"sasl_username": "b"}}, "quorum.sasl_password_file", "and quorum.sasl_username is"),
+        ({"quorum": {"sasl_password_file": "/p"}}, "quorum.sasl_username", "quorum.sasl_password_file is"),
+        (
+            {"quorum": {"sasl_username": "b", "sasl_password_file": "/nowhere/p"}},
+            *("quorum.sasl_password_file", "cannot be read"),
+        ),
+        (
+            {"quorum": {"sasl_username": "a:b", "sasl_password_file": "/dev/null"}},
+            *("quorum.sasl_username", "is no name of a user"),
+        ),
         ({"sasl": {"enabled_mechanisms": ["GSSAPI"]}}, "sasl.enabled_mechanisms", "is no mechanism"),
         (
             {
