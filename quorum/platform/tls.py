@@ -11,6 +11,7 @@ Source: RFC 8446; RFC 5246; Python's `ssl`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -57,6 +58,51 @@ class UnfitError(Exception):
         super().__init__(problem)
         self.part = part
         self.problem = problem
+
+
+class _Handshake(ssl.SSLObject):
+    """A handshake that sends its alert when it fails: event loops close without it.
+
+    Without an alert the other side sees a connection that ends, and Kafka's clients try again for ever.
+    """
+
+    outgoing: ssl.MemoryBIO
+    accepted: socket.socket | None = None
+
+    def do_handshake(self) -> None:
+        """Go on; raises SSLError, after it has sent what is left to be said."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            if self.accepted is not None:
+                # An alert has a few bytes; who reads nothing misses it.
+                with contextlib.suppress(OSError):
+                    self.accepted.send(self.outgoing.read())
+            raise
+
+
+class AcceptingContext(ssl.SSLContext):
+    """The context of one accepted connection."""
+
+    sslobject_class = _Handshake
+    #: where an alert is sent; None: nowhere
+    accepted: socket.socket | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Return a handshake that knows where its alert goes."""
+        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        assert isinstance(made, _Handshake), "sslobject_class is"
+        made.outgoing, made.accepted = outgoing, self.accepted
+        return made
 
 
 class TlsMaterial(NamedTuple):
@@ -109,7 +155,8 @@ class TlsMaterial(NamedTuple):
         return self._context(ssl.PROTOCOL_TLS_CLIENT, proves=bool(self.certificate), verifies=True)
 
     def _context(self, protocol: int, *, proves: bool, verifies: bool) -> ssl.SSLContext:
-        context = ssl.SSLContext(protocol)
+        is_server = protocol == ssl.PROTOCOL_TLS_SERVER
+        context = (AcceptingContext if is_server else ssl.SSLContext)(protocol)
         context.minimum_version = _VERSIONS[self.minimum_version]
         if proves:
             # OpenSSL takes a chain from a file alone: from one that has no name, in memory.
@@ -225,11 +272,14 @@ class TlsPort:
                     return
             # It waits for its turn as long as that takes: its bytes are there, the others' too.
             async with self._pace:
+                context = self._make_context()
+                if isinstance(context, AcceptingContext):
+                    context.accepted = accepted
                 handshake = asyncio.ensure_future(
                     loop.connect_accepted_socket(
                         factory,
                         accepted,
-                        ssl=self._make_context(),
+                        ssl=context,
                         ssl_handshake_timeout=self._timeout_s,
                         ssl_shutdown_timeout=self._timeout_s,
                     )

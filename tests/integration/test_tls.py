@@ -84,6 +84,21 @@ def test_a_certificate_of_another_authority_is_refused(
     assert not refused(nodes.secure_port(), authority.context())
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_who_is_refused_hears_why(
+    nodes: SecureNodes, authority: Authority, stranger: Authority, version: ssl.TLSVersion
+) -> None:
+    mallory = authority.context()
+    mallory.maximum_version = version
+    mallory.load_cert_chain(*stranger.issue("mallory"))
+    with (
+        socket.create_connection(("127.0.0.1", nodes.secure_port()), timeout=WAIT_S) as bare,
+        pytest.raises(ssl.SSLError, match="TLSV1_ALERT_UNKNOWN_CA"),
+        mallory.wrap_socket(bare, server_hostname="127.0.0.1") as secure,
+    ):
+        secure.recv(1)
+
+
 def test_a_needed_certificate_is_asked_of_clients(authority: Authority) -> None:
     with SecureNodes(authority) as nodes:
         assert refused(nodes.secure_port(), authority.context())
