@@ -56,7 +56,7 @@ async def test_nodes_with_different_settings_have_the_same_state(nodes: list[Quo
     async with client_of(nodes[0]) as strict, client_of(nodes[1]) as lax:
         for path in ("/a", "/zookeeper/quota/a"):
             await lax.create(path)
-        await lax.create(LIMITS, b"count=-1,bytes=-1=;countHardLimit=2")
+        await lax.create(LIMITS, b"count=3,bytes=-1=;countHardLimit=2")
         await lax.create(STATS, b"count=0,bytes=0")
         await strict.sync("/")
         assert [await code_of(strict, f"/a/s{number}") for number in range(3)] == [0, -125, -125]
@@ -71,3 +71,10 @@ async def test_nodes_with_different_settings_have_the_same_state(nodes: list[Quo
 
     await until(lambda: len(states()) == 1)
     assert not any(node.failure for node in nodes)
+    for node in nodes:
+        shown = {each.name: each.samples[0].value for each in node.view.metrics() if "quota" in each.name}
+        assert shown == {
+            "quorate_quotas": 1.0,
+            "quorate_quotas_above_soft_limit": 1.0,
+            "quorate_quota_refusals": 3.0,
+        }
