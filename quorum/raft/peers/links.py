@@ -361,7 +361,7 @@ class InboundLink(PeerLink):
                     seal.check_length(buffer[self._start : frame], buffer[frame:body])
                 break
             if seal is not None:
-                seal.open(buffer[frame:end], buffer[end:stop])
+                seal.open(buffer[self._start : end], buffer[end:stop])
             message = codec.decode(buffer[body:end])
             self._start = stop
             missing_from = head_bytes

@@ -5,7 +5,7 @@ the hello. A sealed frame is, in this order::
 
     check   4 bytes: keyed BLAKE2b over the frame's number and its length
     frame   as the codec packs it, its length first
-    tag     16 bytes: keyed BLAKE2b over the frame's number and all of the frame
+    tag     16 bytes: keyed BLAKE2b over the frame's number and all before it
 
 Numbers count from 0 and are not sent: a frame that was changed, repeated, swapped, or follows one that was
 lost has a wrong tag. The check tells that a length is wrong before so many bytes came; without it one changed
@@ -67,13 +67,14 @@ class FrameSeal:
         number = _NUMBER.pack(self.number)
         self.number += 1
         first, *rest = frame
-        tag = self._tag.copy()
-        tag.update(number + first)
-        for part in rest:
-            tag.update(part)
         check = self._check.copy()
         check.update(number + first[:4])
-        return (check.digest() + first, *rest, tag.digest())
+        head = check.digest() + first
+        tag = self._tag.copy()
+        tag.update(number + head)
+        for part in rest:
+            tag.update(part)
+        return (head, *rest, tag.digest())
 
     def check_length(self, check: memoryview, length: memoryview) -> None:
         """See that the length of a frame that is not whole yet is the sender's.
@@ -90,7 +91,7 @@ class FrameSeal:
         """See that a frame is the next one that the sender sealed.
 
         Args:
-            frame: whole, its length first.
+            frame: whole, its check first.
 
         Raises:
             ProtocolError: it is not.

@@ -19,14 +19,14 @@ def frame(body: bytes) -> bytes:
 
 
 def split(sealed: bytes) -> tuple[memoryview, memoryview, memoryview]:
-    """Return check, frame and tag."""
+    """Return the check, what the tag is of, and the tag."""
     view = memoryview(sealed)
-    return view[:CHECK_BYTES], view[CHECK_BYTES:-TAG_BYTES], view[-TAG_BYTES:]
+    return view[:CHECK_BYTES], view[:-TAG_BYTES], view[-TAG_BYTES:]
 
 
 def opened(seal: FrameSeal, sealed: bytes) -> None:
     check, content, tag = split(sealed)
-    seal.check_length(check, content[:4])
+    seal.check_length(check, content[CHECK_BYTES : CHECK_BYTES + 4])
     seal.open(content, tag)
 
 
@@ -50,8 +50,11 @@ def test_every_changed_bit_is_seen(sealed: list[bytes]) -> None:
     for bit in range(8 * len(sealed[0])):
         changed = bytearray(sealed[0])
         changed[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(ProtocolError, match="of frame 0 is not what the peer sealed"):
-            opened(FrameSeal(KEY), bytes(changed))
+        with pytest.raises(ProtocolError, match="the MAC of frame 0 is not what the peer sealed"):
+            FrameSeal(KEY).open(*split(bytes(changed))[1:])
+        if bit < 8 * (CHECK_BYTES + 4):
+            with pytest.raises(ProtocolError, match="the length of frame 0 is not what the peer sealed"):
+                opened(FrameSeal(KEY), bytes(changed))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_a_frame_of_another_connection_is_seen(sealed: list[bytes]) -> None:
 def test_the_bytes_are_those_that_the_module_says(sealed: list[bytes]) -> None:
     number, whole = struct.pack(">Q", 0), frame(b"one")
     check = blake2b(number + whole[:4], key=KEY, digest_size=4, person=b"length").digest()
-    tag = blake2b(number + whole, key=KEY, digest_size=16, person=b"frame").digest()
+    tag = blake2b(number + check + whole, key=KEY, digest_size=16, person=b"frame").digest()
     assert sealed[0] == check + whole + tag
 
 
