@@ -11,6 +11,8 @@ import pytest
 from pipeline.jobs.audit import broker_options
 from quorum.cli.main import build_parser, main
 from quorum.cli.profiles import read_profile, use_profile
+from quorum.config.settings import overlay_environment
+from quorum.errors import ConfigProblem
 
 
 @pytest.fixture
@@ -125,3 +127,10 @@ def test_an_audit_dials_brokers_as_its_options_say(tmp_path: Path) -> None:
         "kafka.sasl.username": "ops",
         "quorate.passwordFile": str(password),
     }
+
+
+def test_nodes_do_not_take_the_profile_for_a_setting() -> None:
+    problems: list[ConfigProblem] = []
+    environ = {"QUORATE_PROFILE": "prod", "QUORATE_PROFILE_FILE": "f", "QUORATE_PROFILES": "x"}
+    overlay_environment({}, environ, {}, problems)
+    assert [each.field for each in problems] == ["QUORATE_PROFILES"]

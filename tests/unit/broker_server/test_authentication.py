@@ -79,3 +79,32 @@ def test_nothing_is_served_before_a_proof_or_after_its_end() -> None:
     while gate.problem(ApiKey.METADATA) is None:
         pass
     assert "out of date" in str(gate.problem(ApiKey.METADATA))
+
+
+class Token:
+    """An exchange by a token that lasts ten minutes."""
+
+    user = "eve"
+    lifetime_ms = 600_000
+
+    def __init__(self) -> None:
+        self.authenticated = False
+
+    def answer(self, _message: bytes) -> bytes:
+        self.authenticated = True
+        return b""
+
+
+def test_a_token_ends_its_proof_and_is_checked_off_the_loop() -> None:
+    for reauth_ms, expected_ms in ((0, 600_000), (HOUR_MS, 600_000), (1000, 1000)):
+        gate = Authentication(UserProofs(("OAUTHBEARER",), lambda _: {}, str.encode, Token), reauth_ms)
+        assert shake(gate, "OAUTHBEARER") == 0
+        body = memoryview(encode_request(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b"token"}))
+        request = Request(ApiKey.SASL_AUTHENTICATE, 2, 1, "c", body, len(body), 0.0)
+        # Keys may have to be read for it.
+        assert gate.takes_long(request)
+        answer = decode_response(ApiKey.SASL_AUTHENTICATE, 2, gate.answer(request).body)
+        assert answer.session_lifetime.total_seconds() * 1000 == expected_ms
+        assert gate.problem(ApiKey.METADATA) is None
+        # It may be repeated on this connection.
+        assert shake(gate, "OAUTHBEARER") == 0
