@@ -106,7 +106,7 @@ class AdminEndpoint(NamedTuple):
         answer: schema of a good answer.
         content: content types of that answer.
         status: of a good answer besides 200.
-        role: that its caller needs, where there are tokens; unless said, of a reader to read, else an operator.
+        role: that its caller needs, where there are tokens; unless said, a reader to read, else an operator.
     """
 
     method: str
