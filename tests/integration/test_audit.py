@@ -181,6 +181,15 @@ def test_sessions_and_their_ephemerals_are_noted(node: Ensemble, log: Log) -> No
     assert log.await_operation(gone, "/e2", "allowed")["session"] == line["session"]
 
 
+def test_a_write_whose_client_is_gone_is_noted(node: Ensemble, log: Log) -> None:
+    host, port = node.hosts.split(":")
+    with socket.create_connection((host, int(port)), DEADLINE_S) as leaving:
+        leaving.sendall(encode_connect(ConnectRequest(0, 0, 300, 0, bytes(16), None)))
+        assert leaving.recv(1)
+        leaving.sendall(encode_command(7, [OP_CREATE, "/gone", b"", None, 0]))
+    assert log.await_operation("create", "/gone", "allowed")["request"] == 7
+
+
 def test_proofs_that_fail_are_noted(node: Ensemble, log: Log) -> None:
     options = {"mechanism": "DIGEST-MD5", "username": "eve", "password": f"{MARKER}-wrong"}
     for more, scheme in (
