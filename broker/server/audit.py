@@ -8,7 +8,7 @@ Source: KafkaApis and AclAuthorizer's audit log (Kafka 3.9).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -135,6 +135,13 @@ class RequestAudit:
             peer: host:port. claimed: whose proof it should have been. problem: what was proved wrong.
         """
         self._log.write(claimed[:_CLAIMED_CHARS_MAX], peer, "Authenticate", problem, DENIED)
+
+
+def note_created(log: AuditLog, request: Request, names: Iterable[str], failed: Container[str]) -> None:
+    """Note topics that were created because a client asked what they are; failed: those that were not."""
+    for name in names:
+        outcome = FAILED if name in failed else ALLOWED
+        _write(log, request, request.principal, "CreateTopics", f"Topic:LITERAL:{name}", outcome)
 
 
 def _write(log: AuditLog, request: Request, principal: str, word: str, resource: str, outcome: str) -> None:

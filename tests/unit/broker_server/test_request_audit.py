@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.server.audit import RequestAudit
+from broker.server.audit import RequestAudit, note_created
 from broker.server.requests import Request
 from controller.wire.apis import ApiKey
 from quorum.metadata.acl_records import Operation, ResourceType
@@ -145,6 +145,18 @@ def test_a_denial_is_noted_once_a_request(lines: Lines) -> None:
             ("IdempotentWrite", "Cluster:LITERAL:kafka-cluster"),
             ("Write", "TransactionalId:LITERAL:t"),
         )
+    ]
+
+
+def test_topics_that_a_client_has_made_by_asking_are_noted(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "made.log", file_bytes_max=1 << 20, files_max=1)
+    log.start()
+    note_created(log, request(ApiKey.METADATA), ["a", "b"], {"b": 5})
+    log.stop()
+    found = [json.loads(line) for line in (tmp_path / "made.log").read_text().splitlines()]
+    assert [(each["principal"], each["resource"], each["outcome"]) for each in found] == [
+        ("User:dave", "Topic:LITERAL:a", "allowed"),
+        ("User:dave", "Topic:LITERAL:b", "failed"),
     ]
 
 
