@@ -8,9 +8,9 @@ Source: KafkaApis and AclAuthorizer's audit log (Kafka 3.9).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, cast
 
 from broker.server.requests import Answer, Request
 from controller.wire.apis import ApiKey
@@ -100,7 +100,7 @@ class RequestAudit:
         """Return what notes the denials of a request."""
         return Denials(self._log, request)
 
-    def answered(self, request: Request, body: Any, answer: Answer, *, from_broker: bool) -> Answer:
+    def answered(self, request: Request, body: object, answer: Answer, *, from_broker: bool) -> Answer:
         """Note the items of an administrative request; returns its answer, whose rows may be others.
 
         Args:
@@ -137,6 +137,13 @@ class RequestAudit:
         self._log.write(claimed[:_CLAIMED_CHARS_MAX], peer, "Authenticate", problem, DENIED)
 
 
+def note_created(log: AuditLog, request: Request, names: Iterable[str], failed: Container[str]) -> None:
+    """Note topics that were created because a client asked what they are; failed: those that were not."""
+    for name in names:
+        outcome = FAILED if name in failed else ALLOWED
+        _write(log, request, request.principal, "CreateTopics", f"Topic:LITERAL:{name}", outcome)
+
+
 def _write(log: AuditLog, request: Request, principal: str, word: str, resource: str, outcome: str) -> None:
     log.write(principal, request.client_host, word, resource, outcome, request=request.correlation_id)
 
@@ -146,11 +153,11 @@ def _word(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-def _items(audited: _Audited, body: Any, rows: Iterable[Any]) -> Iterator[tuple[str, set[int]]]:
+def _items(audited: _Audited, body: object, rows: Iterable[object]) -> Iterator[tuple[str, set[int]]]:
     """Yield (resource, error codes) of each item."""
-    asked: Sequence[Any] = getattr(body, audited.asked) if audited.asked else ()
+    asked: Sequence[object] = getattr(body, audited.asked) if audited.asked else ()
     for number, row in enumerate(rows):
-        fields = row if isinstance(row, Mapping) else row._asdict()
+        fields = _fields(row)
         codes = set(_codes(fields))
         if number < len(asked):
             yield _access_list(asked[number]), codes
@@ -158,33 +165,44 @@ def _items(audited: _Audited, body: Any, rows: Iterable[Any]) -> Iterator[tuple[
             yield _named(audited, fields), codes
 
 
-def _named(audited: _Audited, fields: Mapping[str, Any]) -> str:
+class _Record(Protocol):
+    def _asdict(self) -> dict[str, object]: ...
+
+
+def _fields(row: object) -> Mapping[str, object]:
+    if isinstance(row, Mapping):
+        return row
+    return cast("_Record", row)._asdict()
+
+
+def _named(audited: _Audited, fields: Mapping[str, object]) -> str:
     name = fields.get(audited.name)
     if name is None:
         # A topic that is not known by its id.
         name = fields.get("topic_id")
     if audited.kind == "ClientQuota":
-        parts = (each if isinstance(each, Mapping) else each._asdict() for each in name or ())
+        parts = map(_fields, name if isinstance(name, list | tuple) else ())
         told = ",".join(f"{each['entity_type']}={each['entity_name'] or '<default>'}" for each in parts)
         return f"{audited.kind}:{told}"
-    kind = audited.kind or _CONFIG_RESOURCES.get(fields.get("resource_type", 0), "Unknown")
+    number = fields.get("resource_type")
+    kind = audited.kind or _CONFIG_RESOURCES.get(number if isinstance(number, int) else 0, "Unknown")
     return f"{kind}:LITERAL:{name}"
 
 
-def _access_list(asked: Any) -> str:
+def _access_list(asked: object) -> str:
     """Return what an access list that is made or removed is about."""
     kind = getattr(asked, "resource_type", None) or getattr(asked, "resource_type_filter", 0)
     pattern = getattr(asked, "resource_pattern_type", None) or getattr(asked, "pattern_type_filter", 3)
     name = getattr(asked, "resource_name", None) or getattr(asked, "resource_name_filter", None)
-    kind_word = _word(ResourceType(kind).name) if kind in set(ResourceType) else "Any"
+    kind_word = _word(ResourceType(kind).name) if kind in set(ResourceType) else "All"
     pattern_word = PatternType(pattern).name if pattern in set(PatternType) else "ANY"
     return f"{kind_word}:{pattern_word}:{'*' if name is None else name}"
 
 
-def _codes(fields: Mapping[str, Any]) -> Iterator[int]:
+def _codes(fields: Mapping[str, object]) -> Iterator[int]:
     """Yield the error codes of a row, and of the rows in it."""
-    if (code := fields.get("error_code", 0)) is not None:
-        yield int(code)
+    if isinstance(code := fields.get("error_code"), int):
+        yield code
     for value in fields.values():
         if isinstance(value, list | tuple):
             for row in value:

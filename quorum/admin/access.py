@@ -115,6 +115,11 @@ def caller_of(request: web.Request) -> Caller:
     return Caller(by_certificate, None if subject is None else gate.holders.by_subject(subject))
 
 
+def is_still_allowed(request: web.Request) -> bool:
+    """Tell whether the caller of an answer that lasts may go on reading."""
+    return request.app[GATE].holders is None or caller_of(request).holder is not None
+
+
 def authorize(request: web.Request, caller: Caller) -> None:
     """Let a request pass, or refuse it."""
     gate = request.app[GATE]

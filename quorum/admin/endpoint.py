@@ -106,7 +106,7 @@ class AdminEndpoint(NamedTuple):
         answer: schema of a good answer.
         content: content types of that answer.
         status: of a good answer besides 200.
-        role: that its caller needs, where there are tokens.
+        role: that its caller needs, where there are tokens; unless said, a reader to read, else an operator.
     """
 
     method: str
@@ -121,6 +121,11 @@ class AdminEndpoint(NamedTuple):
     content: tuple[str, ...]
     status: tuple[int, ...]
     role: Role
+
+
+def _note(fields: Mapping[str, object]) -> None:
+    if (said := SAID.get(None)) is not None:
+        said.update(fields)
 
 
 class Endpoints(list[AdminEndpoint]):
@@ -146,8 +151,7 @@ class Endpoints(list[AdminEndpoint]):
         The first line of its docstring is the summary.
 
         Args:
-            method, path, content, status: as AdminEndpoint has them.
-            role: as AdminEndpoint has it; None: of a reader to read, of an operator to change something.
+            method, path, content, status, role: as AdminEndpoint has them.
             optional_body: whether no body is one, too; without an argument for it, the body has no fields.
             example: how to send a body, for errors.
             bytes_max: of a body; 0: what the application takes.
@@ -177,8 +181,7 @@ class Endpoints(list[AdminEndpoint]):
                     fields = await read_body(
                         request, taken, example, optional=optional_body, bytes_max=bytes_max
                     )
-                    if (said := SAID.get(None)) is not None:
-                        said.update(fields)
+                    _note(fields)
                     if body:
                         given["body"] = body(**fields)
                 result = await function(request, **given)

@@ -14,6 +14,7 @@ from typing import Annotated, Final, NamedTuple
 
 from aiohttp import web
 
+from quorum.admin.access import is_still_allowed
 from quorum.admin.changelog import HISTORY, gone
 from quorum.admin.endpoint import Endpoints
 from quorum.admin.reading import Says
@@ -63,7 +64,7 @@ async def _get_events(request: web.Request, query: EventsQuery) -> web.StreamRes
     if request.method != "HEAD":
         listeners.add(response)
         try:
-            await _send(response, history, zxid)
+            await _send(request, response, history, zxid)
         except ConnectionResetError:
             # The listener has gone.
             pass
@@ -72,9 +73,11 @@ async def _get_events(request: web.Request, query: EventsQuery) -> web.StreamRes
     return response
 
 
-async def _send(response: web.StreamResponse, history: ChangeRecorder, zxid: int) -> None:
-    """Send events from a zxid on until the node stops, or history is dropped."""
-    while not history.stopped:
+async def _send(
+    request: web.Request, response: web.StreamResponse, history: ChangeRecorder, zxid: int
+) -> None:
+    """Send events from a zxid on until the node stops, history is dropped, or the listener's right ends."""
+    while not history.stopped and is_still_allowed(request):
         await history.wait_for(zxid, HEARTBEAT_MS)
         try:
             page = await history.read(

@@ -261,6 +261,8 @@ class QuorumNode:
         self._recorder = recorder = self._record(member, runtime)
         self.view = RunningNodeView(member, transport, recorder, certificates)
         member.start()
+        if member.audit is not None:
+            member.audit.started()
         self._listener = ClientListener(member.frontend)
         for listening, tls in (
             (bound.client, None),
@@ -270,8 +272,6 @@ class QuorumNode:
                 self._listener.start_on(listening, tls)
                 self._bound.remove(listening)
         self._refuse_if_stopped()
-        if member.audit is not None:
-            member.audit.started()
         app = build_app(
             self.view,
             member,

@@ -1,6 +1,6 @@
 """The audit log of one process: who changed what, and who was refused; one JSON object a line, in a file.
 
-Decides how lines reach the disk: a caller queues an event and goes on, a thread writes it a moment later. The
+Decides how lines reach the disk: a caller queues a line and goes on, a thread writes it a moment later. The
 queue is bounded. A line that finds it full, or that the disk does not take, is lost: the number of lost lines
 is a line of its own as soon as the disk takes one again, a warning, and a metric; nobody waits. Nothing is
 synced: a crash of the machine may take the last lines. Files are rotated by size. What is worth a line is
@@ -9,7 +9,6 @@ decided elsewhere; no value, password or token may come here. Soft state only.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import stat
@@ -17,9 +16,9 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from datetime import UTC, datetime
+from json.encoder import encode_basestring as _quoted
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from quorum.errors import ConfigError, remedy_for_os
 
@@ -34,11 +33,11 @@ FAILED: Final = "failed"
 #: it was handed to the log of the quorum, and nobody here knows what became of it
 UNKNOWN: Final = "unknown"
 
-#: events that wait for the thread
-EVENTS_MAX: Final = 8192
+#: lines that wait for the thread
+LINES_MAX: Final = 8192
 #: of each text of a line, as the longest path; what is longer is cut, and says so
 TEXT_CHARS_MAX: Final = 8192
-#: for so long events gather before they are written together
+#: for so long lines gather before they are written together
 GATHER_S: Final = 0.05
 #: after a failure the disk is tried again so much later
 RETRY_S: Final = 1.0
@@ -50,46 +49,36 @@ _FIELD: Final = "audit.file"
 _MODE: Final = 0o600
 
 
-class AuditEvent(NamedTuple):
-    """One line.
-
-    Attributes:
-        time_s: since 1970. principal: who asked, "sasl:eve,ip:127.0.0.1" or "User:dave"; "": nobody is known.
-        address: host:port that it came from; "": from this process.
-        operation: ZooKeeper's audit word, the name of Kafka's request or right, the method of HTTP.
-        resource: "/a", "Topic:LITERAL:a". outcome: ALLOWED, DENIED, FAILED or UNKNOWN.
-        request: xid, correlation id, or the number of a request of HTTP; None: it was none.
-        session: of ZooKeeper, "0x1f"; None: there is none.
-    """
-
-    time_s: float
-    principal: str
-    address: str
-    operation: str
-    resource: str
-    outcome: str
-    request: int | None = None
-    session: str | None = None
-
-    def line(self) -> bytes:
-        """Return it as JSON, with its end."""
-        fields = self._asdict()
-        when = datetime.fromtimestamp(fields.pop("time_s"), UTC)
-        fields = {"time": f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03}Z", **fields}
-        return json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-
-
 def _cut(text: str) -> str:
     if len(text) <= TEXT_CHARS_MAX:
         return text
     return f"{text[:TEXT_CHARS_MAX]}… ({len(text)} characters)"
 
 
+def _line(
+    stamp: str,
+    principal: str,
+    address: str,
+    operation: str,
+    resource: str,
+    outcome: str,
+    request: int | None = None,
+    session: str | None = None,
+) -> bytes:
+    told = (
+        f'{{"time": "{stamp}", "principal": {_quoted(principal)}, "address": {_quoted(address)}, '
+        f'"operation": {_quoted(operation)}, "resource": {_quoted(resource)}, "outcome": "{outcome}", '
+        f'"request": {"null" if request is None else request}, '
+        f'"session": {"null" if session is None else _quoted(session)}}}\n'
+    )
+    return told.encode("utf-8", "backslashreplace")
+
+
 class AuditLog:
     """The audit log of one process."""
 
     def __init__(self, path: Path, *, file_bytes_max: int, files_max: int) -> None:
-        """Take events; nothing is opened before `start`.
+        """Take lines; nothing is opened before `start`.
 
         Args:
             path: of the file. file_bytes_max: above it a new one is begun.
@@ -98,8 +87,10 @@ class AuditLog:
         self._path = path
         self._file_bytes_max = file_bytes_max
         self._files_max = files_max
-        #: bounded by EVENTS_MAX
-        self._queue: deque[AuditEvent] = deque()
+        #: whole lines, at most LINES_MAX; made by callers, for a thread that works for long holds them up
+        self._queue: deque[bytes] = deque()
+        #: (second since 1970, its text)
+        self._second = (0, "")
         self._wake = threading.Event()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -131,15 +122,24 @@ class AuditLog:
         request: int | None = None,
         session: str | None = None,
     ) -> None:
-        """Queue a line; never waits. As of AuditEvent."""
-        if len(self._queue) >= EVENTS_MAX:
+        """Queue a line; never waits.
+
+        Args:
+            principal: who asked, "sasl:eve,ip:127.0.0.1" or "User:dave"; "": nobody is known.
+            address: that it came from; "": from this process.
+            operation: ZooKeeper's audit word, the name of Kafka's request or right, the method of HTTP.
+            resource: "/a", "Topic:LITERAL:a". outcome: ALLOWED, DENIED, FAILED or UNKNOWN.
+            request: xid, correlation id, or the number of a request of HTTP; None: it was none.
+            session: of ZooKeeper, "0x1f"; None: there is none.
+        """
+        if len(self._queue) >= LINES_MAX:
             self._dropped_count += 1
             return
-        self._queue.append(
-            AuditEvent(
-                time.time(), _cut(principal), address, operation, _cut(resource), outcome, request, session
-            )
+        line = _line(
+            *(self._stamp(), _cut(principal), address, operation, _cut(resource), outcome),
+            *(request, session),
         )
+        self._queue.append(line)
         if not self._wake.is_set():
             self._wake.set()
 
@@ -170,6 +170,15 @@ class AuditLog:
                 log.warning("the disk of %s hangs: %d lines are lost", self._path, len(self._queue))
             self._thread = None
 
+    def _stamp(self) -> str:
+        now_s = time.time()
+        second, text = self._second
+        if second != int(now_s):
+            second = int(now_s)
+            text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = second, text
+        return f"{text}.{int((now_s - second) * 1000):03}Z"
+
     # -- the thread --
 
     def _run(self) -> None:
@@ -192,11 +201,11 @@ class AuditLog:
         lost_count, lines, size = self.lost_count, [], 0
         if lost_count > self._told_count:
             told = f"{lost_count - self._told_count} lines are lost"
-            lines.append(AuditEvent(time.time(), "", "", "auditLog", told, FAILED).line())
+            lines.append(_line(self._stamp(), "", "", "auditLog", told, FAILED))
             size = len(lines[0])
         taken = 0
         while self._queue:
-            line = self._queue[0].line()
+            line = self._queue[0]
             if lines and self._size + size + len(line) > self._file_bytes_max:
                 break
             self._queue.popleft()

@@ -9,9 +9,9 @@ Source: AuditConstants, AuditHelper and ZKAuditProvider of ZooKeeper 3.9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from quorum.core import queries
 from quorum.core.codes import (
@@ -34,9 +34,6 @@ from quorum.core.machine import CONFIG_PATH, StateMachine
 from quorum.core.results import MultiItem, Result, RunOutcome
 from quorum.platform.audit import ALLOWED, DENIED, FAILED, UNKNOWN, AuditLog
 from quorum.wire.protocol import OpCode
-
-if TYPE_CHECKING:
-    from quorum.server.client import ClientConnection
 
 #: what is known of a command that was submitted: (operation, path); of a multi, that of each of its parts
 Subject: TypeAlias = "tuple[int, str | list[tuple[int, str]]]"
@@ -70,6 +67,25 @@ _REFUSED: Final = NO_AUTH.to_bytes(4, "big", signed=True)
 
 
 Identities: TypeAlias = "list[list[str]] | None"
+
+
+class Addressed(Protocol):
+    """The bytes of a client, of which only their origin counts here."""
+
+    @property
+    def address(self) -> str:
+        """Return host:port."""
+
+
+class AuditedClient(Protocol):
+    """A client connection, as far as the audit log knows one."""
+
+    session_id: int
+    identities: Identities
+
+    @property
+    def stream(self) -> Addressed:
+        """Where it comes from."""
 
 
 def principal_of(identities: Identities) -> str:
@@ -131,17 +147,19 @@ class ClientAudit:
         """The node begins to stop."""
         self.log.write(self._node, "", "serverStop", "", ALLOWED)
 
-    def wrote(self, client: ClientConnection, run: Submitted, outcome: RunOutcome | None) -> None:
+    def wrote(self, client: AuditedClient, run: Submitted, outcome: RunOutcome | None) -> None:
         """A run has an outcome; None: nobody here will know it."""
         results = [None] * len(run.xids) if outcome is None else outcome.results
+        session = f"0x{client.session_id:x}"
+        principal, address, write = run.principal, client.stream.address, self.log.write
         for xid, (op, about), result in zip(run.xids, run.subjects, results, strict=True):
             for word, path, ended in _parts(op, about, result):
-                self._write(client, xid, word, path, ended, run.principal)
+                write(principal, address, word, path, ended, request=xid, session=session)
             if op == OP_CLOSE_SESSION and result is not None and result.err == OK:
-                self._gone(f"0x{client.session_id:x}", result.events or ())
+                self._gone(session, result.events or ())
 
     def answered(
-        self, machine: StateMachine, client: ClientConnection, xid: int, op: int, body: Any, reply: bytes
+        self, machine: StateMachine, client: AuditedClient, xid: int, op: int, body: Any, reply: bytes
     ) -> None:
         """A read was answered; a refusal is worth a line."""
         if op == _MULTI_READ:
@@ -151,15 +169,15 @@ class ClientAudit:
         elif reply[_ERROR_AT] == _REFUSED and op in _READS:
             self._write(client, xid, _READS[op], str(body[0] if isinstance(body, tuple) else body), DENIED)
 
-    def session(self, client: ClientConnection, word: str, outcome: str = ALLOWED) -> None:
+    def session(self, client: AuditedClient, word: str, outcome: str = ALLOWED) -> None:
         """A session begins, is resumed, or is not."""
         self._write(client, None, word, "", outcome)
 
-    def proof(self, client: ClientConnection, xid: int, scheme: str) -> None:
+    def proof(self, client: AuditedClient, xid: int, scheme: str) -> None:
         """A proof is wrong, or one that all must give is missing."""
         self._write(client, xid, "auth", scheme, DENIED)
 
-    def reconfig(self, client: ClientConnection, xid: int, err: int | None) -> None:
+    def reconfig(self, client: AuditedClient, xid: int, err: int | None) -> None:
         """A change of members has an outcome; None: nobody knows it."""
         outcome = UNKNOWN if err is None else _outcome_of(err)
         self._write(client, xid, "reconfig", CONFIG_PATH, outcome)
@@ -181,29 +199,21 @@ class ClientAudit:
         for path in _deleted(events):
             self.log.write(self._node, "", _EPHEMERAL_GONE, path, ALLOWED, session=session)
 
-    def _write(
-        self,
-        client: ClientConnection,
-        xid: int | None,
-        word: str,
-        path: str,
-        outcome: str,
-        principal: str | None = None,
-    ) -> None:
+    def _write(self, client: AuditedClient, xid: int | None, word: str, path: str, outcome: str) -> None:
         session = f"0x{client.session_id:x}" if client.session_id else None
-        who = principal_of(client.identities) if principal is None else principal
+        who = principal_of(client.identities)
         self.log.write(who, client.stream.address, word, path, outcome, request=xid, session=session)
 
 
-def _parts(
-    op: int, about: str | list[tuple[int, str]], result: Result | None
-) -> Iterator[tuple[str, str, str]]:
-    """Yield (word, path, outcome) of what a command, or each part of a multi, has done."""
+def _parts(op: int, about: str | list[tuple[int, str]], result: Result | None) -> list[tuple[str, str, str]]:
+    """Return (word, path, outcome) of what a command, or each part of a multi, has done."""
     if isinstance(about, str):
-        if op in _WORDS:
-            made = None if result is None else result.value
-            yield _WORDS[op], _path(about, made), UNKNOWN if result is None else _outcome_of(result.err)
-        return
+        word = _WORDS.get(op)
+        if word is None:
+            return []
+        if result is None:
+            return [(word, about, UNKNOWN)]
+        return [(word, _path(about, result.value), _outcome_of(result.err))]
     items: list[MultiItem]
     if result is None:
         items = []
@@ -212,12 +222,14 @@ def _parts(
     else:
         items = [(op, result.err, None)] * len(about)
     has_failed = any(err for _, err, _ in items)
+    found = []
     for (part, path), item in zip_longest(about, items):
         _, err, made = item or (op, OK, None)
         outcome = FAILED if has_failed and err == OK else _outcome_of(err)
         # A check changes nothing: only that it is refused counts.
         if part in _WORDS and (part != OP_CHECK or err == NO_AUTH):
-            yield _WORDS[part], _path(path, made), UNKNOWN if result is None else outcome
+            found.append((_WORDS[part], _path(path, made), UNKNOWN if result is None else outcome))
+    return found
 
 
 def _path(asked: str, made: object) -> str:

@@ -122,7 +122,7 @@ def test_no_request_breaks_the_description(node: Ensemble, tmp_path: Path) -> No
     command += ["--no-color", "-H", "Content-Type: application/json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
-    assert "Tested: 2" in ended.stdout
+    assert "Tested: 3" in ended.stdout
 
 
 def test_every_endpoint_is_described(node: Ensemble) -> None:

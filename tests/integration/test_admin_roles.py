@@ -188,6 +188,17 @@ def test_a_session_ends_with_the_token_that_it_was_traded_for(tmp_path: Path) ->
         assert port.ask("GET", "/v1/status", role="admin").status == 200
 
 
+def test_behind_a_proxy_pages_come_from_https(tokens: Path) -> None:
+    security = {"admin_tokens_file": str(tokens), "admin_behind_proxy": True}
+    with ensemble_in_thread(1, {"security": security}) as running:
+        port = port_of(running.admin_urls[0])
+        assert port.ask("POST", "/v1/session", role="admin", Origin=port.origin).status == 403
+        page = port.origin.replace("http", "https")
+        answered = port.ask("POST", "/v1/session", role="admin", Origin=page)
+        assert answered.status == 200
+        assert "secure" in answered.cookie.lower()
+
+
 def test_without_tokens_no_page_changes_anything() -> None:
     with ensemble_in_thread(1) as running:
         port = port_of(running.admin_urls[0])

@@ -190,7 +190,9 @@ async def _fetched(
 
     names = {asked: _name(services, asked) for asked in wanted}
     codes = {
-        asked: ErrorCode.NONE if name is None or _may_describe(call, name) else _NO_RIGHT
+        asked: ErrorCode.NONE
+        if name is None or call.access.permits(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        else _NO_RIGHT
         for asked, name in names.items()
     }
     rows = (

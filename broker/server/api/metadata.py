@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.core.cluster_view import NO_LEADER, ClusterView, PartitionView
 from broker.server.api.partitions import client_endpoints, why_no_topic
+from broker.server.audit import note_created
 from broker.server.auto_topics import create_missing_topics
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -53,7 +54,10 @@ async def metadata(services: BrokerServices, call: Call) -> Answer:
             }
             created = [name for name in missing if name not in refused]
             if created:
-                refused |= await create_missing_topics(services, created)
+                failed = await create_missing_topics(services, created)
+                if services.audit is not None:
+                    note_created(services.audit, call.request, created, failed)
+                refused |= failed
             return _answer(services, call, wanted, refused)
     return _answer(services, call, wanted, {})
 
@@ -64,7 +68,7 @@ def _may_describe(call: Call, name: str) -> bool:
 
 def _may_create(call: Call, name: str) -> bool:
     access = call.access
-    return access.allows(Operation.CREATE, ResourceType.CLUSTER) or access.allows(
+    return access.allows(Operation.CREATE, ResourceType.CLUSTER) or access.permits(
         Operation.CREATE, ResourceType.TOPIC, name
     )
 

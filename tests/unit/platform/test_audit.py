@@ -74,7 +74,7 @@ def test_files_are_rotated_by_size_and_the_oldest_goes(tmp_path: Path) -> None:
 def test_what_finds_the_queue_full_is_counted_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "EVENTS_MAX", 5)
+    monkeypatch.setattr(audit, "LINES_MAX", 5)
     path = tmp_path / "audit.log"
     log = opened(path)
     for number in range(8):
