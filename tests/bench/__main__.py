@@ -12,7 +12,7 @@ that ask for nothing; `ids` what idle transactional ids cost; `history` what tra
 log; `cleaning` what compaction takes; `turns` how long large pieces of work hold a node's loop;
 `verification` what it costs that leaders ask the coordinator; `scale` how the controller's costs grow with
 the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka
-connector; `quotas` how well the rates of quotas hold, and what a throttled client leaves to another. Tables go
+connector; `quotas` how well rates of quotas hold, and what a throttled client leaves to another. Tables go
 to the standard output and to bench-results/. Nothing here asserts a time.
 """
 
