@@ -13,8 +13,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -26,6 +27,7 @@ from controller.wire.codes import ErrorCode
 from tests.bench.cases import Row
 from tests.bench.report import rounds_table, table
 from tests.support.broker_cluster import BrokerCluster, running_brokers
+from tests.support.broker_records import quiet
 from tests.support.broker_wire import BrokerLink
 from tests.support.client_quotas import alter, entity
 
@@ -65,7 +67,7 @@ class _Sending:
         self.acked_bytes = 0
         self._ends = threading.Event()
         settings: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": bootstrap,
+            **quiet(bootstrap),
             "client.id": client_id,
             "acks": 1,
             "batch.size": 100_000,
@@ -76,10 +78,16 @@ class _Sending:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
+    def join(self) -> None:
+        self._thread.join()
+
     def end(self) -> None:
         self._ends.set()
         self._thread.join()
         self._producer.purge()
+        self._producer.flush(WAIT_S)
+        # Its delivery report keeps it, and a connection.
+        del self._producer
 
     def _run(self) -> None:
         while not self._ends.is_set():
@@ -124,7 +132,7 @@ def _produced(cluster: BrokerCluster, sizes: Sizes) -> float:
 def _fetched(cluster: BrokerCluster, sizes: Sizes) -> float:
     windows = sizes.windows + min(sizes.windows, 1)
     wanted_bytes = (windows + 1) * WINDOWS * sizes.rate
-    settings: dict[str, str | int | float | bool] = {"bootstrap.servers": cluster.bootstrap}
+    settings = quiet(cluster.bootstrap)
     filler = Producer({**settings, "queue.buffering.max.messages": 1_000_000, "batch.size": 100_000})
     for _ in range(wanted_bytes // len(RECORD)):
         filler.produce("read", RECORD)
@@ -142,12 +150,31 @@ def _fetched(cluster: BrokerCluster, sizes: Sizes) -> float:
     return got / (last_s - first_s)
 
 
+def send_noise(bootstrap: str) -> None:
+    """Send as fast as it is let, until the process ends."""
+    _Sending(bootstrap, "noisy").join()
+
+
+@contextmanager
+def _noise(cluster: BrokerCluster, sizes: Sizes) -> Iterator[None]:
+    """A noisy producer in a process of its own, which does not take the other one's interpreter."""
+    process = get_context("spawn").Process(target=send_noise, args=(cluster.bootstrap,))
+    process.start()
+    try:
+        # What it may send at once is over.
+        time.sleep(min(sizes.windows, 1) * 3.0)
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
 def run(sizes: Sizes = FULL) -> list[str]:
     """Measure; returns the lines of the report."""
     samples: dict[tuple[str, str], list[float]] = defaultdict(list)
     with running_brokers(brokers=1) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        topics = [NewTopic(name, 1, 1) for name in ("of-producer", "of-noisy", "of-quiet", "read")]
+        admin = AdminClient(quiet(cluster.bootstrap))
+        topics = [NewTopic(name, 1, 1) for name in ("of-producer", "of-noisy", "of-other", "read")]
         for future in admin.create_topics(topics).values():
             future.result(WAIT_S)
         for client in ("producer", "noisy"):
@@ -155,17 +182,12 @@ def run(sizes: Sizes = FULL) -> list[str]:
         _limit(cluster, "consumer", {"consumer_byte_rate": sizes.rate})
         samples[PRODUCED.name, "Quorate"].append(100 * _produced(cluster, sizes) / sizes.rate)
         samples[FETCHED.name, "Quorate"].append(100 * _fetched(cluster, sizes) / sizes.rate)
-        for _ in range(sizes.rounds):
+        for number in range(sizes.rounds):
             found = {}
-            for row in (ALONE, BESIDE):
-                with _sending(cluster, "quiet") as quiet:
-                    if row is ALONE:
-                        found[row] = _rate(quiet, sizes.seconds)
-                        continue
-                    with _sending(cluster, "noisy"):
-                        # What it may send at once is over.
-                        time.sleep(min(sizes.windows, 1) * 2.0)
-                        found[row] = _rate(quiet, sizes.seconds)
+            for row in (ALONE, BESIDE) if number % 2 else (BESIDE, ALONE):
+                noise = _noise(cluster, sizes) if row is BESIDE else nullcontext()
+                with noise, _sending(cluster, "other") as sending:
+                    found[row] = _rate(sending, sizes.seconds)
             for row, value in found.items():
                 samples[row.name, "Quorate"].append(value / len(RECORD))
             samples[LEFT.name, "Quorate"].append(100 * found[BESIDE] / found[ALONE])

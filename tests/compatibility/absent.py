@@ -25,7 +25,6 @@ _RECORD_FORMATS: Final = "Record formats v0 and v1, which Kafka 4 has left out a
 REQUESTS_ABSENT: Final[Mapping[int, str]] = MappingProxyType(
     {
         **dict.fromkeys((38, 39, 40, 41), _TOKENS),
-        49: "Quotas are not built.",
         **dict.fromkeys((52, 53, 54, 55, 59, 62, 63, 64, 70, 73, 80, 81, 82), _KRAFT),
         56: "A leader changes its ISR in the quorum itself.",
         57: "No feature has levels that could be changed.",

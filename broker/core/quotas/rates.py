@@ -2,13 +2,14 @@
 
 Bytes count over Kafka's windows: eleven of a second, so that ten seconds' worth may pass at once. What passes
 is never refused; the client waits until its rate is what is set. A wait is at most as long as the windows, so
-that no client's request times out meanwhile; what it would have been longer is owed, and waited for after the
-next requests. Soft state.
+that no client's request times out meanwhile; what was more than the windows allow counts in the next ones, so
+that the rate holds all the same. Soft state.
 Source: ClientQuotaManager, SampledStat, Rate, TokenBucket (Kafka 3.9); KIP-13, KIP-219, KIP-599.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -40,17 +41,14 @@ class Left(NamedTuple):
 class Window:
     """What was used within the last windows, by one client or by several that share a rate."""
 
-    __slots__ = ("_owed_until_ms", "_rate", "_samples", "_total")
+    __slots__ = ("_rate", "_samples", "_total")
 
     def __init__(self) -> None:
         """Have used nothing."""
         #: [when a window began, what was used in it], the oldest first; at most WINDOWS + 1
         self._samples: deque[list[float]] = deque()
         self._total = 0.0
-        #: when all would be paid for, where a throttle had to be shorter than that
-        self._owed_until_ms = 0.0
-        #: by which it is owed
-        self._rate = 0.0
+        self._rate = math.inf
 
     def record(self, amount: float, rate: float, now_ms: float) -> int:
         """Use an amount, and return for how many milliseconds to throttle whoever does.
@@ -58,53 +56,50 @@ class Window:
         Args:
             amount: used now. rate: what may be used in a second. now_ms: by any monotonic clock.
         """
-        self._add(amount, now_ms)
-        excess_ms = self._excess_ms(amount, rate, now_ms)
-        if excess_ms > THROTTLE_MS_MAX:
-            self._owed_until_ms = now_ms + excess_ms
-        return min(max(round(excess_ms), 0), THROTTLE_MS_MAX)
-
-    def left(self, rate: float, now_ms: float) -> Left:
-        """Return what may be used now."""
-        self._expire(now_ms)
-        if not self._samples and self._owed_until_ms <= now_ms:
-            return Left(rate * _SPAN_MS_MIN / 1000)
-        excess_ms = self._excess_ms(0, rate, now_ms)
-        if round(excess_ms) > 0:
-            return Left(0, min(round(excess_ms), THROTTLE_MS_MAX))
-        return Left(max(-excess_ms, 0) * rate / 1000)
-
-    def is_clear(self, now_ms: float) -> bool:
-        """Say whether nothing was used lately, nor is owed."""
-        self._expire(now_ms)
-        return self._total <= 0 and self._owed_until_ms <= now_ms
-
-    def _add(self, amount: float, now_ms: float) -> None:
+        self._rate = rate
         self._expire(now_ms)
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= WINDOW_MS:
             samples.append([now_ms, 0.0])
         samples[-1][1] += amount
         self._total += amount
+        return min(max(round(self._excess_ms(now_ms)), 0), THROTTLE_MS_MAX)
+
+    def left(self, rate: float, now_ms: float) -> Left:
+        """Return what may be used now."""
+        self._rate = rate
+        self._expire(now_ms)
+        excess_ms = self._excess_ms(now_ms)
+        if round(excess_ms) > 0:
+            return Left(0, min(round(excess_ms), THROTTLE_MS_MAX))
+        return Left(max(-excess_ms, 0) * rate / 1000)
+
+    def is_clear(self, now_ms: float) -> bool:
+        """Say whether nothing that was used counts any more."""
+        self._expire(now_ms)
+        return not self._samples
 
     def _expire(self, now_ms: float) -> None:
         samples = self._samples
         while samples and now_ms - samples[0][0] >= THROTTLE_MS_MAX:
-            self._total -= samples.popleft()[1]
-        if not samples:
-            self._total = 0.0
+            start_ms, amount = samples.popleft()
+            # All of the time that nothing else counted in.
+            periods = 1 if samples else (now_ms - start_ms) // THROTTLE_MS_MAX
+            too_much = min(self._total - periods * self._rate * WINDOWS * WINDOW_MS / 1000, amount)
+            self._total -= amount
+            if too_much <= 0:
+                continue
+            self._total += too_much
+            if samples:
+                samples[0][1] += too_much
+            else:
+                samples.append([start_ms + periods * THROTTLE_MS_MAX, too_much])
 
-    def _excess_ms(self, amount: float, rate: float, now_ms: float) -> float:
+    def _excess_ms(self, now_ms: float) -> float:
         """Return after what time without use the rate would be what it may be."""
         # The part of the last full window that has begun, on top of all full windows that there shall be.
         age_ms = now_ms - self._samples[0][0] if self._samples else 0.0
-        span_ms = age_ms if age_ms >= _SPAN_MS_MIN else _SPAN_MS_MIN + age_ms % WINDOW_MS
-        excess_ms = self._total * 1000 / rate - span_ms
-        if self._rate != rate:
-            self._rate, self._owed_until_ms = rate, 0.0
-        if self._owed_until_ms > now_ms:
-            return max(excess_ms, self._owed_until_ms - now_ms + amount * 1000 / rate)
-        return excess_ms
+        return self._total * 1000 / self._rate - (_SPAN_MS_MIN + age_ms % WINDOW_MS)
 
 
 class Bucket:

@@ -84,23 +84,26 @@ def test_a_producer_that_waits_has_its_rate(size: int) -> None:
     assert (ends[-1][1] - start[1]) / passed_s == pytest.approx(rate, rel=0.1)
 
 
-def test_what_cannot_be_waited_for_at_once_is_owed() -> None:
+def test_what_cannot_be_waited_for_at_once_is_waited_for_later() -> None:
     window = Window()
-    assert window.record(3000, 100, 0) == THROTTLE_MS_MAX
-    # 30 seconds' worth, ten of which may pass at once; the window is over, and nine seconds are left.
-    assert window.record(1, 100, 11_000) == 9010
-    assert not window.is_clear(19_000)
+    assert window.record(3300, 100, 0) == THROTTLE_MS_MAX
+    # 33 seconds' worth: eleven are over, ten may pass at once.
+    assert window.record(0, 100, 11_000) == THROTTLE_MS_MAX
+    assert window.record(0, 100, 22_000) == 1000
+    assert not window.is_clear(32_999)
+    assert window.is_clear(33_000)
     assert Window().is_clear(0)
 
 
-def test_another_rate_forgives_what_is_owed() -> None:
+def test_a_debt_is_over_in_time_without_counting_it_down() -> None:
     window = Window()
-    window.record(100_000, 1, 0)
-    assert window.record(1, 1000, 20_000) == 0
+    window.record(1e9, 1, 0)
+    assert not window.is_clear(0.9e12)
+    assert window.is_clear(1.1e12)
 
 
-@pytest.mark.parametrize("size", [10, 300, 1000, 1100])
-def test_a_consumer_that_waits_has_its_rate(size: int) -> None:
+@pytest.mark.parametrize(("size", "least"), [(10, 95), (100, 95), (300, 90), (1100, 75)])
+def test_a_consumer_that_waits_has_its_rate(size: int, least: int) -> None:
     window, rate = Window(), 100
     now_ms, passed = 0.0, []
     while now_ms < 300_000:
@@ -113,7 +116,8 @@ def test_a_consumer_that_waits_has_its_rate(size: int) -> None:
         assert throttle_ms <= THROTTLE_MS_MAX
         now_ms += throttle_ms or 1
     late = [each for each in passed if each[0] > 44_000]
-    assert sum(size for _, size in late) / 256 == pytest.approx(rate, rel=0.1)
+    # Batches of many seconds' worth leave some of it unused.
+    assert least <= sum(size for _, size in late) / 256 <= 110
 
 
 def test_what_is_left_is_what_may_be_fetched() -> None:
