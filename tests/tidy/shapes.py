@@ -49,6 +49,7 @@ CLOCK_FILES = {
     "broker/server/authentication.py",
     "broker/server/connection.py",
     "broker/server/shedding.py",
+    "broker/server/throttling.py",
     "broker/server/turns.py",
     "controller/runtime/shell.py",
 }
