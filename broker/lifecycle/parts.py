@@ -112,22 +112,18 @@ async def open_parts(
         apply_topic_settings(replicas.registry, topic)
 
     def own_changed(name: str) -> None:
-        settings = own_configs.settings_of(name)
-        apply_broker_settings(replicas, settings)
-        addresses.connections_max = settings.connections_per_address_max
+        apply_broker_settings(replicas, own_configs.settings_of(name))
+        addresses.connections_max = own_configs.settings_of(name).connections_per_address_max
 
-    quotas = ClientQuotas()
-    per_address = config.limits.connections_per_address_max or CONNECTIONS_MAX
-    addresses = Addresses(per_address)
+    quotas, defaults = ClientQuotas(), _dynamic_settings(config)
+    addresses = Addresses(defaults.connections_per_address_max)
     broker_id, trust = config.broker.id, Trust(secrets, cluster_id)
-    verifies = config.transactions.transaction_partition_verification_enable
     configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
     opens = partial(LogDirectory.open, config.broker.data_dir, settings_of=configs.settings_of)
     opens = partial(opens, broker_id=broker_id, cluster_id=cluster_id)
     directory = await open_in_thread(partial(opens, open_files_max=config.limits.open_files_max))
     producer_ids = ProducerIds(broker_id)
-    record_dir = config.broker.record_dir
-    recordings = None if record_dir is None else Recordings(record_dir)
+    recordings = None if config.broker.record_dir is None else Recordings(config.broker.record_dir)
     replicas = ReplicaParts.build(
         broker_id,
         directory,
@@ -143,7 +139,6 @@ async def open_parts(
         on_storage_error=on_failure,
         register_again=register_again,
     )
-    defaults = BrokerSettings(verifies_transactions=verifies, connections_per_address_max=per_address)
     own_configs = broker_configs(broker_id, defaults, own_changed)
     queue = StateQueue(broker_id, replicas.control.apply, trust) if config.broker.channel == "queue" else None
     return BrokerParts(
@@ -165,6 +160,14 @@ async def open_parts(
         quota_store=QuotaStore(quotas.set_quotas),
         addresses=addresses,
         queue=queue,
+    )
+
+
+def _dynamic_settings(config: BrokerConfig) -> BrokerSettings:
+    """Return what broker.toml says of the settings that change while a broker runs."""
+    return BrokerSettings(
+        verifies_transactions=config.transactions.transaction_partition_verification_enable,
+        connections_per_address_max=config.limits.connections_per_address_max or CONNECTIONS_MAX,
     )
 
 

@@ -3,7 +3,7 @@
 A producer and a consumer of librdkafka that would go as fast as they can, each with a quota; what passes at
 once at first does not count. Then another producer without a quota: alone, and beside a noisy one that is
 throttled, in turns. Times are never asserted.
-Source: KIP-13; docs/security.md, "Quotas".
+Source: KIP-13; docs/security.md, "Quotas of Kafka clients".
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests.support.broker_cluster import BrokerCluster, running_brokers
 from tests.support.broker_records import quiet
 from tests.support.broker_wire import BrokerLink
 from tests.support.client_quotas import alter, entity
+from tests.support.nodes import eventually
 
 MIB: Final = 1024 * 1024
 RECORD: Final = b"x" * 10_000
@@ -65,7 +66,7 @@ class _Sending:
     def __init__(self, bootstrap: str, client_id: str) -> None:
         self._topic = f"of-{client_id}"
         self.acked_bytes = 0
-        self._ends = threading.Event()
+        self.ends = threading.Event()
         settings: dict[str, str | int | float | bool] = {
             **quiet(bootstrap),
             "client.id": client_id,
@@ -82,7 +83,7 @@ class _Sending:
         self._thread.join()
 
     def end(self) -> None:
-        self._ends.set()
+        self.ends.set()
         self._thread.join()
         self._producer.purge()
         self._producer.flush(WAIT_S)
@@ -90,7 +91,7 @@ class _Sending:
         del self._producer
 
     def _run(self) -> None:
-        while not self._ends.is_set():
+        while not self.ends.is_set():
             try:
                 self._producer.produce(self._topic, RECORD, on_delivery=self._delivered)
             except BufferError:
@@ -119,13 +120,13 @@ def _limit(cluster: BrokerCluster, client_id: str, quotas: Mapping[str, float]) 
 
 def _rate(sending: _Sending, seconds: float) -> float:
     before, started_s = sending.acked_bytes, time.monotonic()
-    time.sleep(seconds)
+    sending.ends.wait(seconds)
     return (sending.acked_bytes - before) / (time.monotonic() - started_s)
 
 
 def _produced(cluster: BrokerCluster, sizes: Sizes) -> float:
     with _sending(cluster, "producer") as sending:
-        time.sleep(min(sizes.windows, 1) * WINDOWS)
+        sending.ends.wait(min(sizes.windows, 1) * WINDOWS)
         return _rate(sending, sizes.windows * WINDOWS or 1.0)
 
 
@@ -155,14 +156,18 @@ def send_noise(bootstrap: str) -> None:
     _Sending(bootstrap, "noisy").join()
 
 
+def _throttled_s(cluster: BrokerCluster) -> float:
+    return cluster.metric(1, "quorate_broker_throttled_seconds_total", "producer_byte_rate")
+
+
 @contextmanager
-def _noise(cluster: BrokerCluster, sizes: Sizes) -> Iterator[None]:
+def _noise(cluster: BrokerCluster) -> Iterator[None]:
     """A noisy producer in a process of its own, which does not take the other one's interpreter."""
     process = get_context("spawn").Process(target=send_noise, args=(cluster.bootstrap,))
+    before = _throttled_s(cluster)
     process.start()
     try:
-        # What it may send at once is over.
-        time.sleep(min(sizes.windows, 1) * 3.0)
+        eventually(lambda: _throttled_s(cluster) > before, WAIT_S, "what may be sent at once is over")
         yield
     finally:
         process.kill()
@@ -185,7 +190,7 @@ def run(sizes: Sizes = FULL) -> list[str]:
         for number in range(sizes.rounds):
             found = {}
             for row in (ALONE, BESIDE) if number % 2 else (BESIDE, ALONE):
-                noise = _noise(cluster, sizes) if row is BESIDE else nullcontext()
+                noise = _noise(cluster) if row is BESIDE else nullcontext()
                 with noise, _sending(cluster, "other") as sending:
                     found[row] = _rate(sending, sizes.seconds)
             for row, value in found.items():

@@ -125,7 +125,7 @@ PURE_RECORDS = {
     *("quorum.metadata.topic_settings", "quorum.metadata.topic_setting_rows"),
     *("quorum.metadata.broker_settings", "quorum.metadata.group_records"),
     *("quorum.metadata.transaction_records", "quorum.metadata.acl_records"),
-    "quorum.metadata.user_records",
+    *("quorum.metadata.user_records", "quorum.metadata.quota_records"),
     *("quorum.metadata.admin_requests", "quorum.metadata.errors"),
     *("controller.core.inputs", "controller.core.effects"),
     "controller.wire.codes",

@@ -50,6 +50,7 @@ CLOCK_FILES = {
     "broker/server/connection.py",
     "broker/server/shedding.py",
     "broker/server/tokens.py",
+    "broker/server/throttling.py",
     "broker/server/turns.py",
     "controller/runtime/shell.py",
 }

@@ -78,6 +78,7 @@ def test_the_environment_overrides_and_nodes_ignore_it(tmp_path: Path, secret: P
         ("topics", "segment_bytes", 1048575, "below limits.segment_bytes_min"),
         ("limits", "frame_bytes_max", 1, "out of range"),
         ("limits", "connections_max_idle_ms", 1, "out of range"),
+        ("limits", "connections_per_address_max", -1, "out of range"),
         ("limits", "received_bytes_total_max", 50 * 1024 * 1024, "is below limits.frame_bytes_max"),
         ("limits", "unread_bytes_total_max", 1, "out of range"),
         ("security", "peer_secret_file", "nowhere", "cannot be read"),

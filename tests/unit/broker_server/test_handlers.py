@@ -591,6 +591,7 @@ async def test_a_broker_describes_itself_only(parts: MemoryParts) -> None:
     found = (await ask(parts, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": rows})).results
     own = {row.name: (row.value, row.read_only) for row in found[0].configs}
     assert own["leader.replication.throttled.rate"] == (str(2**63 - 1), False)
+    assert own["max.connections.per.ip"] == (str(2**31 - 1), False)
     assert own["zookeeper.connect"] == ("127.0.0.1:2181", True)
     assert (own["broker.rack"][0], own["auto.create.topics.enable"][0]) == (None, "false")
     assert found[1].error_code == ErrorCode.INVALID_REQUEST
@@ -617,6 +618,8 @@ async def test_a_broker_describes_itself_only(parts: MemoryParts) -> None:
         (("1", 4), [("follower.replication.throttled.rate", 0, "-1")], ErrorCode.INVALID_CONFIG),
         (("1", 4), [("follower.replication.throttled.rate", 0, "1 MB")], ErrorCode.INVALID_CONFIG),
         (("1", 4), [("transaction.partition.verification.enable", 0, "yes")], ErrorCode.INVALID_CONFIG),
+        (("1", 4), [("max.connections.per.ip", 0, "0")], ErrorCode.INVALID_CONFIG),
+        (("1", 4), [("max.connections.per.ip", 0, "2147483648")], ErrorCode.INVALID_CONFIG),
         (("2", 4), [("follower.replication.throttled.rate", 0, "1")], ErrorCode.INVALID_REQUEST),
         (("", 4), [("follower.replication.throttled.rate", 0, "1")], ErrorCode.INVALID_REQUEST),
         (("1", 8), [("follower.replication.throttled.rate", 0, "1")], ErrorCode.INVALID_REQUEST),
