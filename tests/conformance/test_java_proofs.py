@@ -1,10 +1,11 @@
 """ZooKeeper's own client proves itself to nodes: a certificate over TLS, and a password by SASL DIGEST-MD5.
 
-The client is the shell of ZooKeeper 3.9.5, set up by its administrator's guide.
+The client is the shell of ZooKeeper 3.9.5, set up by its administrator's guide; then Curator, by both.
 """
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 from quorum.config.sasl_users import user_line
 from tests.support.certificates import Authority
-from tests.support.java import java_command
+from tests.support.java import JavaProgram, java_command
 from tests.support.secure_nodes import SecureNodes
 
+CURATOR = Path(__file__).with_name("java") / "SecuredCurator.java"
 SHELL = "org.apache.zookeeper.ZooKeeperMain"
 DEADLINE_S = 60.0
 
@@ -63,10 +65,8 @@ def by_password(folder: Path, password: str) -> list[str]:
     return [f"java.security.auth.login.config={login}", "zookeeper.fips-mode=false"]
 
 
-def by_certificate(folder: Path, authority: Authority, name: str) -> list[str]:
-    certificate, key = authority.issue(name)
-    both = folder / f"{name}-both.pem"
-    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+def by_certificate(authority: Authority, name: str) -> list[str]:
+    both = authority.both(name)
     return [
         "zookeeper.client.secure=true",
         "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty",
@@ -82,11 +82,9 @@ def test_the_java_client_proves_a_password(secured: SecureNodes, folder: Path) -
     assert "sasl: alice" in printed
 
 
-def test_the_java_client_proves_a_certificate(
-    secured: SecureNodes, folder: Path, authority: Authority
-) -> None:
+def test_the_java_client_proves_a_certificate(secured: SecureNodes, authority: Authority) -> None:
     commands = "create /java-x509 v auth::cdrwa\ngetAcl /java-x509\nwhoami\n"
-    printed = shell(secured.secure_hosts, by_certificate(folder, authority, "alice"), commands)
+    printed = shell(secured.secure_hosts, by_certificate(authority, "alice"), commands)
     assert "'x509,'CN=alice\n: cdrwa" in printed, printed
     assert "x509: CN=alice" in printed
 
@@ -101,3 +99,22 @@ def test_a_java_client_that_proves_nothing_is_turned_away(secured: SecureNodes) 
     printed = shell(secured.hosts, [], "ls /\n")
     assert "Session closed because client failed to authenticate" in printed, printed
     assert "[zookeeper]" not in printed
+
+
+def test_curators_recipes_work_for_whom_the_lists_name(
+    secured: SecureNodes, folder: Path, authority: Authority
+) -> None:
+    files = [str(authority.both(name)) for name in ("alice", "bob", "mallory")]
+    java, *rest = java_command(CURATOR, secured.secure_hosts, secured.hosts, str(authority.file), *files)
+    command = [java, *[f"-D{option}" for option in by_password(folder, "secret")], *rest]
+    with JavaProgram(command, folder) as program:
+        program.wait_for("end", DEADLINE_S)
+    turns = sorted((line["from"], line["to"], line["who"]) for line in program.all("mutex"))
+    assert [who for _, _, who in turns].count("alice") == [who for _, _, who in turns].count("bob") == 10
+    assert all(one[1] < two[0] for one, two in itertools.pairwise(turns))
+    assert [(line["leader"], line["both"]) for line in program.all("latch")] == [
+        ("alice", False),
+        ("bob", False),
+    ]
+    assert program.all("mallory") == [{"event": "mallory", "read": "NOAUTH", "mutex": "NOAUTH"}]
+    assert program.all("user") == [{"event": "user", "read": "", "write": "NOAUTH"}]

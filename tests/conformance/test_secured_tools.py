@@ -138,7 +138,7 @@ def test_lists_that_are_written_past_the_brokers_count(brokers: SecuredBrokers, 
     settings = {
         "zookeeper.ssl.client.enable": "true",
         "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
-        "zookeeper.ssl.keystore.location": str(brokers.both("operator")),
+        "zookeeper.ssl.keystore.location": str(brokers.authority.both("operator")),
         "zookeeper.ssl.truststore.location": str(brokers.authority.file),
     }
     tls.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -26,6 +26,14 @@ class Authority:
         assert main(["certs", "issue", str(self.folder), name, "--days", str(days), *options]) == 0
         return self.folder / f"{name}.pem", self.folder / f"{name}.key"
 
+    def both(self, name: str) -> Path:
+        """Return the file with key and certificate that Java takes, made if there is none."""
+        path = self.folder / f"{name}-both.pem"
+        if not path.exists():
+            certificate, key = self.issue(name)
+            path.write_bytes(key.read_bytes() + certificate.read_bytes())
+        return path
+
     def settings(self, name: str, **more: object) -> dict[str, object]:
         """Return a table of [tls] with a certificate of this name, made if there is none."""
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"

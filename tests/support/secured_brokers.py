@@ -86,41 +86,30 @@ class SecuredBrokers:
 
     def java(self, mechanism: str, user: str, password: str = "") -> dict[str, str]:
         """Settings of Kafka's own client: a user's, or a certificate's where the mechanism is "SSL"."""
+        trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authority.file)}
         if mechanism == "SSL":
             return {
                 "bootstrap.servers": self.bootstrap("SSL"),
                 "security.protocol": "SSL",
-                **self._java_authority(self.authority),
+                **trusted,
                 "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": str(self.both(user)),
+                "ssl.keystore.location": str(self.authority.both(user)),
             }
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         words = f'username="{user}" password="{password or PASSWORDS[user]}"'
         return {
             "bootstrap.servers": self.bootstrap(),
             "security.protocol": "SASL_SSL",
-            **self._java_authority(self.authority),
+            **trusted,
             "sasl.mechanism": mechanism,
             "sasl.jaas.config": f"org.apache.kafka.common.security.{module} required {words};",
         }
-
-    @staticmethod
-    def _java_authority(authority: Authority) -> dict[str, str]:
-        return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.file)}
 
     def java_file(self, folder: Path, mechanism: str, user: str, password: str = "") -> Path:
         """Write Kafka's settings of a client to a file, and return it."""
         path = folder / f"{mechanism}-{user}.properties"
         found = self.java(mechanism, user, password)
         path.write_text("".join(f"{name}={value}\n" for name, value in found.items()))
-        return path
-
-    def both(self, name: str) -> Path:
-        """Return the file with key and certificate that Java takes, made if there is none."""
-        path = self.authority.folder / f"{name}-both.pem"
-        if not path.exists():
-            certificate, key = self.authority.issue(name)
-            path.write_bytes(key.read_bytes() + certificate.read_bytes())
         return path
 
     def confluent(self, mechanism: str, user: str, password: str = "") -> dict[str, Any]:
