@@ -77,6 +77,18 @@ def use_token(path: Path) -> None:
     _TOKEN.set(token)
 
 
+def token_headers() -> dict[str, str]:
+    """Return the headers by which requests prove the token that `use_token` was given."""
+    token = _TOKEN.get()
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def checked_url(url: str) -> str:
+    """Return the address of an admin port as requests take it; a UsageError if it is none."""
+    _host_and_port(url)
+    return url.rstrip("/")
+
+
 class NotSentError(UnreachableError):
     """A server that could not be connected to; nothing was asked of it."""
 
@@ -167,9 +179,7 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
             raise NotSentError(f"{url} cannot be reached: {reason}", remedy) from error
         connection.sock.settimeout(timeout_s)
         # A change without a body is one, too.
-        headers = {} if method == "GET" else {"Content-Type": "application/json"}
-        if token := _TOKEN.get():
-            headers["Authorization"] = f"Bearer {token}"
+        headers = token_headers() | ({} if method == "GET" else {"Content-Type": "application/json"})
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         content = response.read(ANSWER_BYTES_MAX + 1)

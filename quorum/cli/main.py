@@ -22,6 +22,7 @@ from quorum.admin.client import use_token
 from quorum.cli.commands import (
     certs,
     changelog,
+    doctor,
     down,
     journal,
     members,
@@ -65,6 +66,7 @@ _BUILT_IN: dict[str, Command] = {
     "down": down,
     "serve": serve,
     "status": status,
+    "doctor": doctor,
     "members": members,
     "shell": shell,
     "journal": journal,
