@@ -23,13 +23,9 @@ _OPEN_TO: Final = {"secret": 0o007, "key": 0o077, "users": 0o077}
 _NONE_NAMED: Final = Skipped("no configuration is named; use --config FILE or --data-dir DIR")
 
 
-def _open_files(seen: MachineSeen) -> dict[str, FileSeen]:
-    """Return {path: file} of those that are open to others; several configurations may name the same one."""
-    return {
-        each.path: each
-        for each in seen.files
-        if each.mode is not None and each.mode & _OPEN_TO.get(each.kind, 0)
-    }
+def _open_files(seen: MachineSeen) -> list[FileSeen]:
+    """Return the files that are open to others."""
+    return [each for each in seen.files if each.mode is not None and each.mode & _OPEN_TO.get(each.kind, 0)]
 
 
 def _secret_readable(seen: MachineSeen) -> Iterator[Found] | Skipped:
@@ -42,19 +38,21 @@ def _secret_readable(seen: MachineSeen) -> Iterator[Found] | Skipped:
             "take the rights of others away, and replace what it holds if somebody may have read it",
             f"chmod 600 {each.path}",
         )
-        for each in _open_files(seen).values()
+        # Several configurations may name the same file.
+        for each in {each.path: each for each in _open_files(seen)}.values()
     )
 
 
 def _config_wrong(seen: MachineSeen) -> Iterator[Found] | Skipped:
     if not seen.configs:
         return _NONE_NAMED
+    # What is open to others, secret-readable says; [tls.NAME] may have its file from [tls].
+    said = {(each.config, each.setting.rpartition(".")[2]) for each in _open_files(seen)}
     return (
         Found(config.path, f"{config.path}: {each.setting} = {each.value}: {each.problem}", each.remedy)
         for config in seen.configs
         for each in config.problems
-        # secret-readable says it
-        if each.value not in _open_files(seen)
+        if (config.path, each.setting.rpartition(".")[2]) not in said
     )
 
 
