@@ -7,6 +7,7 @@ Source: docs/doctor.md; KIP-966 for what an ISR below min.insync.replicas means.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -23,7 +24,7 @@ _NO_COORDINATOR: Final = Skipped("the coordinator of groups does not answer")
 
 
 def _describe(topic: str) -> str:
-    return f"quorate topics describe {topic}"
+    return f"quorate topics describe {shlex.quote(topic)}"
 
 
 def _partitions(
@@ -122,7 +123,9 @@ def _broker_not_ready(seen: BrokersSeen) -> Iterator[Found]:
         if each.problem is not None:
             what = f"broker {each.broker_id} serves no clients: {each.problem}"
             remedy = "wait if it has just started, else look at its log"
-            yield Found(f"broker {each.broker_id}", what, remedy, f"curl {each.admin}/readyz")
+            yield Found(
+                f"broker {each.broker_id}", what, remedy, f"curl {shlex.quote(f'{each.admin}/readyz')}"
+            )
 
 
 def _under_replicated(seen: BrokersSeen) -> Iterable[Found] | Skipped:
@@ -174,7 +177,7 @@ def _group_lag(seen: BrokersSeen) -> Iterable[Found] | Skipped:
             f"group {group}",
             f"group {group} is {lag} records behind",
             "see whether its consumers run, and add some",
-            f"quorate groups describe {group}",
+            f"quorate groups describe {shlex.quote(group)}",
         )
         for group, lag in sorted(seen.lags.items(), key=lambda item: -item[1])
         if lag > seen.lag_max
@@ -189,7 +192,7 @@ def _group_unwritten(seen: BrokersSeen) -> Iterable[Found] | Skipped:
             f"group {group}",
             f"group {group} cannot be written: {why}",
             "see the log of the coordinator's broker",
-            f"quorate groups describe {group}",
+            f"quorate groups describe {shlex.quote(group)}",
         )
         for group, why in seen.coordinator.unwritten.items()
     )
@@ -305,7 +308,7 @@ def _replica_lone(seen: BrokersSeen) -> Iterable[Found] | Skipped:
             topic, _ = counts.most_common(1)[0]
             what = f"{sum(counts.values())} partitions have one replica, of topic {topic} for one"
             remedy = "name more replicas for them in a file for `quorate reassign start`"
-            yield Found(topic, what, remedy, f"quorate reassign plan {topic} > moves.json")
+            yield Found(topic, what, remedy, f"quorate reassign plan {shlex.quote(topic)} > moves.json")
 
     return _partitions(seen, find)
 

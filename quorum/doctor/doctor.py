@@ -95,7 +95,7 @@ async def diagnose(scope: Scope) -> Report:
     loaders = {section: load for each in found for section, load in each.LOADERS.items()}
     machine = examine(MACHINE_CHECKS, look_at_machine(scope.configs, loaders))
     named = scope.admin or tuple(admin_urls(scope.configs))
-    async with asking() as asker:
+    async with asking(named) as asker:
         quorum = await look_at_quorum(asker, named or DEFAULT_ADMIN_URLS, named=bool(named))
         looks = await asyncio.gather(*(_look(each, asker, quorum, scope) for each in found))
     seen = [node.process for node in quorum.nodes] + [each for look in looks for each in look.processes]

@@ -7,6 +7,7 @@ Source: docs/doctor.md.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -36,7 +37,7 @@ def _secret_readable(seen: MachineSeen) -> Iterator[Found] | Skipped:
             each.path,
             f"{each.path} ({each.setting}) is open to other users of the machine (mode {each.mode:04o})",
             "take the rights of others away, and replace what it holds if somebody may have read it",
-            f"chmod 600 {each.path}",
+            f"chmod 600 {shlex.quote(each.path)}",
         )
         # Several configurations may name the same file.
         for each in {each.path: each for each in _open_files(seen)}.values()
@@ -92,7 +93,7 @@ def _disk_low(seen: MachineSeen) -> Iterator[Found] | Skipped:
             f"the disk of {each.path} has {(each.free_bytes or 0) / 1024**3:.1f} GiB of "
             f"{(each.size_bytes or 0) / 1024**3:.1f} free",
             "make room, shorten the retention of topics, or move the directory to a larger disk",
-            f"df -h {each.path}",
+            f"df -h {shlex.quote(each.path)}",
         )
         for each in seen.files
         if _is_low(each)

@@ -70,8 +70,10 @@ def _digests_differ(seen: QuorumSeen) -> Iterator[Found]:
         if len(digests) > 1:
             sides = " and ".join(", ".join(map(str, ids)) for ids in digests.values())
             what = f"nodes {sides} hold different states at zxid {zxid}"
-            remedy = "stop the node whose state is wrong, and replace its data from the others"
-            yield Found("quorum", what, remedy, "quorate members replace NODE")
+            remedy = (
+                "stop the node whose state is wrong, and start it with an empty disk as a replaced member"
+            )
+            yield Found("quorum", what, remedy)
 
 
 def _node_down(seen: QuorumSeen) -> Iterator[Found] | Skipped:
@@ -147,13 +149,17 @@ def _voters_even(seen: QuorumSeen) -> Iterator[Found] | Skipped:
     return _even(voters)
 
 
+def _add_member(node_id: int) -> str:
+    return f"quorate members add {node_id} host:2281"
+
+
 def _even(voters: list[int]) -> Iterator[Found]:
     count = len(voters)
     if count % 2 == 0:
         survives = count - (count // 2 + 1)
         failures = f"{survives} failure{'s' if survives != 1 else ''}"
         what = f"the quorum has {count} voters, which survive {failures}, as {count - 1} would"
-        yield Found("quorum", what, "add a node, or remove one", "quorate members add ID HOST:PORT")
+        yield Found("quorum", what, "add a node, or remove one", _add_member(max(voters) + 1))
 
 
 def _voter_lone(seen: QuorumSeen) -> Iterator[Found] | Skipped:
@@ -167,7 +173,7 @@ def _voter_lone(seen: QuorumSeen) -> Iterator[Found] | Skipped:
             f"node {node_id}",
             f"node {node_id} is the only voter",
             "add two nodes, each of which first runs with serve --join",
-            "quorate members add ID HOST:PORT",
+            _add_member(node_id + 1),
         )
         for node_id in lone
     )
