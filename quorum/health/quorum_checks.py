@@ -70,9 +70,7 @@ def _digests_differ(seen: QuorumSeen) -> Iterator[Found]:
         if len(digests) > 1:
             sides = " and ".join(", ".join(map(str, ids)) for ids in digests.values())
             what = f"nodes {sides} hold different states at zxid {zxid}"
-            remedy = (
-                "stop the node whose state is wrong, and start it with an empty disk as a replaced member"
-            )
+            remedy = "stop the node whose state is wrong, and replace it by one with an empty disk"
             yield Found("quorum", what, remedy)
 
 
