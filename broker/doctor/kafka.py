@@ -76,7 +76,7 @@ async def _ask(
 
     async with BrokerClient(bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get()) as client:
         try:
-            min_isr: dict[str, int] | str = await _min_isr(client, sorted(topics))
+            min_isr: dict[str, int] | str = await _min_isr(client, list(topics))
         except QuorateError as error:
             min_isr = f"brokers do not tell settings of topics: {error.message}"
         if isinstance(committed, str):

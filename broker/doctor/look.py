@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from broker.doctor.kafka import ask_kafka, bootstrap_of
 from broker.health.checks import CHECKS
 from broker.health.seen import BrokerSeen, BrokersSeen, ControllerSeen, CoordinatorSeen, PartitionSeen
-from quorum.doctor.asking import AdminAsker, Metrics
+from quorum.doctor.asking import AdminAsker, Metrics, RefusedError
 from quorum.doctor.doctor import Looked, Scope
 from quorum.doctor.quorum_look import process_seen
 from quorum.errors import QuorateError, UnreachableError, printable
@@ -33,6 +33,8 @@ __all__ = ["CHECKS", "LOADERS", "look"]
 
 #: for all pages of one list
 LIST_TIMEOUT_S: Final = 5.0
+#: topics with all their replicas whose settings are asked
+TOPICS_MAX: Final = 2000
 T = TypeVar("T")
 
 
@@ -69,7 +71,7 @@ async def look(asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:
     led: Sequence[PartitionSeen] = () if isinstance(partitions, str) else partitions
     rows.sort(key=lambda row: row["broker_id"] not in answering)
     bootstrap = scope.bootstrap or bootstrap_of(rows)
-    names = {each.topic for each in led}
+    names = _topics_to_ask(led)
     reachable = {PartitionKey(each.topic, each.partition) for each in led if each.leader in answering}
     unknown = next((each for each in (partitions, committed) if isinstance(each, str)), "")
     wanted = _only(committed, reachable) if not unknown and not isinstance(committed, str) else unknown
@@ -87,6 +89,13 @@ async def look(asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:
         scope.lag_max,
     )
     return Looked(examine(CHECKS, seen), tuple(each.process for each in asked if each.process is not None))
+
+
+def _topics_to_ask(partitions: Sequence[PartitionSeen]) -> list[str]:
+    """Return the topics whose settings are wanted: those that lack replicas, and of the others the first."""
+    lacking = sorted({each.topic for each in partitions if len(each.isr) < len(each.replicas)})
+    others = sorted({each.topic for each in partitions}.difference(lacking))
+    return [*lacking, *others[:TOPICS_MAX]]
 
 
 def _source(quorum: QuorumSeen) -> str | None:
@@ -136,6 +145,8 @@ async def _broker(asker: AdminAsker, row: Mapping[str, Any]) -> _Asked:
     metrics_asked = asyncio.ensure_future(asker.metrics(url))
     try:
         answer, page = await asker.get_object(url, "/v1/status")
+    except RefusedError as error:
+        return _Asked(BrokerSeen(broker_id, url, refusal=printable(error.message)))
     except UnreachableError as error:
         return _Asked(BrokerSeen(broker_id, url, printable(error.message)))
     finally:

@@ -118,6 +118,14 @@ def _broker_silent(seen: BrokersSeen) -> Iterator[Found]:
             yield Found(f"broker {each.broker_id}", what, remedy)
 
 
+def _broker_hidden(seen: BrokersSeen) -> Iterator[Found]:
+    for each in seen.brokers:
+        if each.refusal is not None:
+            what = f"broker {each.broker_id} does not show its state at {each.admin}: {each.refusal}"
+            remedy = "name that port with --admin, too, and give the file with its token"
+            yield Found(f"broker {each.broker_id}", what, remedy, "quorate --token-file FILE doctor")
+
+
 def _broker_not_ready(seen: BrokersSeen) -> Iterator[Found]:
     for each in seen.brokers:
         if each.problem is not None:
@@ -393,6 +401,10 @@ CHECKS: Final[tuple[Check[BrokersSeen], ...]] = (
         _I,
         f"a live broker lacks over {SKEW_SHARE_MAX:.0%} of the leaderships that are preferably its own",
         *("others carry its load", _leaders_skewed),
+    ),
+    Check(
+        *("broker-hidden", _I, "a broker's admin port wants a token, or another one"),
+        *("what only this broker knows is not looked at", _broker_hidden),
     ),
     Check(
         *("replica-lone", _I, "partitions have one replica, and there are more brokers"),

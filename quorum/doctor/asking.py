@@ -9,6 +9,7 @@ Source: docs/http.md; RFC 9110, Date.
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -30,6 +31,10 @@ ANSWER_TIMEOUT_S: Final = 4.0
 CLOCK_ROUND_S_MAX: Final = 1.0
 _PAGE_ITEMS: Final = 1000
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+class RefusedError(UnreachableError):
+    """An admin port that answers and does not say what it was asked, for want of a token as a rule."""
 
 
 class Page(NamedTuple):
@@ -123,8 +128,7 @@ class AdminAsker:
                 date = response.headers.get("Date", "")
                 status = response.status
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = str(error) or f"nothing came within {ANSWER_TIMEOUT_S:g} s"
-            raise UnreachableError(printable(reason), "see whether it runs") from error
+            raise UnreachableError(_reason(error), "see whether it runs") from error
         return Page(status, body, _clock_ahead_s(date, begun_s, time.time()))
 
     async def get_object(
@@ -133,7 +137,7 @@ class AdminAsker:
         """Send one GET and return the object that came, with the page that it came in.
 
         Raises:
-            UnreachableError: no such answer came; its message says what did.
+            UnreachableError: no such answer came; its message says what did. RefusedError: it may not be had.
         """
         page = await self.get(url, path, query)
         try:
@@ -143,8 +147,8 @@ class AdminAsker:
         if not isinstance(answer, dict):
             raise UnreachableError(f"what came is not of an admin port (HTTP {page.status})")
         if page.status != 200:
-            told = f"HTTP {page.status}: {answer.get('error')}; {answer.get('remedy')}"
-            raise UnreachableError(printable(told))
+            told = printable(f"HTTP {page.status}: {answer.get('error')}; {answer.get('remedy')}")
+            raise RefusedError(told) if page.status in (401, 403) else UnreachableError(told)
         return cast("dict[str, Any]", answer), page
 
     async def items(self, url: str, path: str) -> AsyncIterator[dict[str, Any]]:
@@ -169,6 +173,15 @@ class AdminAsker:
             return Metrics(page.body.decode()) if page.status == 200 else None
         except (UnreachableError, ValueError):
             return None
+
+
+def _reason(error: Exception) -> str:
+    """Say why no answer came."""
+    if isinstance(error, TimeoutError):
+        return f"nothing came within {ANSWER_TIMEOUT_S:g} s"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return os.strerror(error.os_error.errno)
+    return printable(str(error) or type(error).__name__)
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:

@@ -41,9 +41,15 @@ def _members(seen: QuorumSeen) -> tuple[MemberSeen, ...]:
     return () if newest is None else newest.members
 
 
-def _no_quorum(seen: QuorumSeen) -> Iterator[Found]:
+def _no_quorum(seen: QuorumSeen) -> Iterator[Found] | Skipped:
+    if not seen.nodes and seen.refused:
+        return Skipped("the admin ports that answer do not show their state")
+    return _without_leader(seen)
+
+
+def _without_leader(seen: QuorumSeen) -> Iterator[Found]:
     if not seen.nodes:
-        urls = ", ".join(seen.silent)
+        urls = ", ".join(f"{url} ({reason})" for url, reason in seen.silent.items()) or "a named port"
         remedy = "start the nodes, or name their admin ports with --admin URL,…"
         yield Found("quorum", f"no node answers at {urls}", remedy, "quorate up --detach")
     elif all(node.leader_id is None for node in seen.nodes):
@@ -137,6 +143,12 @@ def _admin_silent(seen: QuorumSeen) -> Iterator[Found] | Skipped:
         )
         for url, reason in silent
     )
+
+
+def _admin_refused(seen: QuorumSeen) -> Iterator[Found]:
+    for url, reason in seen.refused.items():
+        what = f"the admin port {url} does not show its state: {reason}"
+        yield Found(url, what, "give the file with its token", "quorate --token-file FILE doctor")
 
 
 def _voters_even(seen: QuorumSeen) -> Iterator[Found] | Skipped:
@@ -264,6 +276,10 @@ QUORUM_CHECKS: Final[tuple[Check[QuorumSeen], ...]] = (
     Check(
         *("no-quorum", _E, "no node answers, or none of those that do knows a leader"),
         *("without a leader nothing is written, and brokers lose their sessions", _no_quorum),
+    ),
+    Check(
+        *("admin-refused", _E, "an admin port that was named wants a token, or another one"),
+        *("nothing is known of that node", _admin_refused),
     ),
     Check(
         *("digests-differ", _E, "two nodes hold different states at the same zxid"),

@@ -247,3 +247,21 @@ def test_where_nobody_answers_there_is_no_quorum(doctor: Doctor) -> None:
     code, line = doctor.run("--nagios", admin=nobody)
     assert code == 2
     assert line.startswith("CRITICAL - no node answers at http://127.0.0.1:1")
+
+
+def test_an_admin_port_that_wants_a_token_gets_the_one_that_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = {}
+    for name in ("operate", "read"):
+        tokens[f"admin_{name}_token_file"] = str(tmp_path / name)
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(f"{name}-0123456789abcdef")
+    with ensemble_in_thread(1, {"security": tokens}) as quorum:
+        words = ["doctor", "--admin", quorum.admin_urls[0], "--json"]
+        assert main(words) == 1
+        found = json.loads(capsys.readouterr().out)
+        assert [each["check"] for each in found["findings"]] == ["admin-refused"]
+        assert outcomes(found)["no-quorum"] == "skipped"
+        assert main(["--token-file", str(tmp_path / "read"), *words]) == 0
+        assert outcomes(json.loads(capsys.readouterr().out))["no-quorum"] == "ok"

@@ -56,6 +56,7 @@ FOUND: Final[list[tuple[BrokersSeen, str, str]]] = [
     (brokers(broker(1), partitions=(orders(1, (1,)),)), "broker-down", "broker 2"),
     (brokers(controller=CONTROLLER._replace(strangers={3: "no MAC"})), "broker-stranger", "broker 3"),
     (brokers(broker(1), broker(2, silence="nothing came")), "broker-silent", "broker 2"),
+    (brokers(broker(1), broker(2, refusal="HTTP 401")), "broker-hidden", "broker 2"),
     (brokers(broker(1), broker(2, problem="no session")), "broker-not-ready", "broker 2"),
     (brokers(partitions=(orders(1, (1,)),)), "partition-under-replicated", "orders-0"),
     (brokers(malformed={"bad": "is not JSON"}), "topic-malformed", "bad"),

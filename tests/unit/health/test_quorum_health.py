@@ -105,6 +105,7 @@ SLOW: Final = ((0.01, 4000.0), (0.1, 4900.0), (0.5, 5000.0), (math.inf, 5000.0))
 FOUND: Final[list[tuple[Any, str, str]]] = [
     (QuorumSeen((), {"http://h:1": "refused"}), "no-quorum", "quorum"),
     (quorum(node(1, "candidate", leader_id=None, problem="no majority")), "no-quorum", "quorum"),
+    (quorum(refused={"http://h:9": "HTTP 401"}), "admin-refused", "http://h:9"),
     (quorum(node(1, "leader"), node(2, digest="cd")), "digests-differ", "quorum"),
     (quorum(node(1, "leader"), node(2, cluster_id="other")), "clusters-differ", "quorum"),
     (quorum(node(1, "leader", members=DOWN), node(2)), "node-down", "node 3"),
@@ -195,6 +196,11 @@ def test_a_node_that_is_down_explains_a_silent_port() -> None:
     assert [each.check for each in findings(seen)] == ["node-down"]
 
 
+def test_a_port_that_wants_a_token_is_no_missing_quorum() -> None:
+    seen = QuorumSeen((), refused={"http://h:9": "HTTP 401"})
+    assert [each.check for each in findings(seen)] == ["admin-refused"]
+
+
 def test_a_file_that_is_open_is_found_once() -> None:
     problem = SettingProblem("security.secret_file", "'/x/secret'", "is open to every user", "chmod 600")
     seen = machine(file("secret", 0o644), file("secret", 0o644), problems=(problem,))
@@ -209,7 +215,7 @@ def test_a_certificate_that_has_expired_is_an_error() -> None:
 @pytest.mark.parametrize("seen", [QuorumSeen(), ProcessesSeen((), NOW_S), MachineSeen((), (), NOW_S)])
 def test_what_nothing_is_known_of_is_skipped_with_a_reason(seen: Any) -> None:
     outcomes = examine(checks_of(seen), seen).checks
-    known = ("no-quorum", "digests-differ", "clusters-differ")
+    known = ("no-quorum", "admin-refused", "digests-differ", "clusters-differ")
     unknown = [each for each in outcomes if each.check not in known]
     assert unknown
     assert all(each.outcome == "skipped" and each.reason for each in unknown)
