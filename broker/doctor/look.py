@@ -13,7 +13,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.doctor.kafka import ask_kafka, bootstrap_of
 from broker.health.checks import CHECKS
@@ -29,6 +29,9 @@ from quorum.metadata.broker_settings import THROTTLED_RATES
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerConfigRecord
 
+if TYPE_CHECKING:
+    from broker.config.broker import BrokerConfig
+
 __all__ = ["CHECKS", "LOADERS", "look"]
 
 #: for all pages of one list
@@ -38,7 +41,7 @@ TOPICS_MAX: Final = 2000
 T = TypeVar("T")
 
 
-def _load(path: Path) -> object:
+def _load(path: Path) -> BrokerConfig:
     # Only where there is such a file.
     from broker.config.broker import load_broker_config  # noqa: PLC0415
 
@@ -88,7 +91,11 @@ async def look(asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:
         lags,
         scope.lag_max,
     )
-    return Looked(examine(CHECKS, seen), tuple(each.process for each in asked if each.process is not None))
+    return Looked(
+        examine(CHECKS, seen),
+        tuple(each.process for each in asked if each.process is not None),
+        {f"broker {each.broker_id}": why for each in seen.brokers if (why := each.silence or each.refusal)},
+    )
 
 
 def _topics_to_ask(partitions: Sequence[PartitionSeen]) -> list[str]:

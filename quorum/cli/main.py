@@ -20,6 +20,7 @@ from typing import NoReturn, Protocol, cast
 from quorum import __version__
 from quorum.admin.client import use_token
 from quorum.cli.commands import (
+    bundle,
     certs,
     changelog,
     doctor,
@@ -67,6 +68,7 @@ _BUILT_IN: dict[str, Command] = {
     "serve": serve,
     "status": status,
     "doctor": doctor,
+    "bundle": bundle,
     "members": members,
     "shell": shell,
     "journal": journal,

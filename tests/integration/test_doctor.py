@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import zipfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,13 @@ class Doctor:
     """Runs the command line and reads what it prints."""
 
     def __init__(self, cluster: BrokerCluster, output: pytest.CaptureFixture[str]) -> None:
-        self._admin = ",".join(cluster.nodes.admin_url(node_id) for node_id in cluster.nodes.node_ids)
+        self.admin = ",".join(cluster.nodes.admin_url(node_id) for node_id in cluster.nodes.node_ids)
         self._output = output
 
     def run(self, *words: str, admin: str | None = None) -> tuple[int, str]:
         self._output.readouterr()
         begun_s = time.monotonic()
-        code = main(["doctor", "--admin", admin or self._admin, *words])
+        code = main(["doctor", "--admin", admin or self.admin, *words])
         assert time.monotonic() - begun_s < BOUND_S
         return code, self._output.readouterr().out
 
@@ -200,6 +201,34 @@ def test_a_configuration_that_a_start_refuses_is_found(doctor: Doctor, tmp_path:
     found = doctor.report("--config", str(config))
     wrong = [each["what"] for each in found["findings"] if each["check"] == "config-wrong"]
     assert any("node.id = 0" in each for each in wrong)
+
+
+def test_a_bundle_has_every_process_and_no_secret(
+    doctor: Doctor, cluster: BrokerCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node, output = cluster.nodes.nodes[1], tmp_path / "report.zip"
+    secret = cluster.secret_path.read_text().strip()
+    cluster.zookeeper.ensure_path("/private")
+    cluster.zookeeper.set("/private", b"data of a znode")
+    log = node.config_path.with_name("node.log")
+    log.write_text(f"it said {secret} once\n")
+    words = ["bundle", "--admin", doctor.admin, "--output", str(output), "--config", str(node.config_path)]
+    assert main([*words, "--config", str(cluster.brokers[1].config_path)]) == 0
+    assert capsys.readouterr().out == f"{output}\n"
+    assert output.stat().st_mode & 0o777 == 0o600
+    with zipfile.ZipFile(output) as archive:
+        found = {name: archive.read(name).decode() for name in archive.namelist()}
+    processes = [f"node-{each}" for each in (1, 2, 3)] + [f"broker-{each}" for each in (1, 2, 3)]
+    assert {f"{each}/{name}" for each in processes for name in ("status.json", "metrics.txt")} <= found.keys()
+    assert {f"node-{each}/settings.json" for each in (1, 2, 3)} | {"broker-1/settings.json"} <= found.keys()
+    assert json.loads(found["doctor.json"])["verdict"] == "healthy"
+    assert found["node-1/log.txt"] == "it said *** once\n"
+    assert not [name for name, text in found.items() if secret in text or "data of a znode" in text]
+    missing = found["missing.txt"].splitlines()
+    assert "broker-2/settings.json: name its configuration with --config" in missing
+    assert any(line.startswith("broker-1/log.txt: ") for line in missing)
+    assert main(words) == 2
+    assert "exists" in capsys.readouterr().err
 
 
 def test_two_voters_are_even(doctor: Doctor) -> None:
