@@ -77,6 +77,18 @@ def use_token(path: Path) -> None:
     _TOKEN.set(token)
 
 
+def token_headers() -> dict[str, str]:
+    """Return the headers by which requests prove the token that `use_token` was given."""
+    token = _TOKEN.get()
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def checked_url(url: str) -> str:
+    """Return the address of an admin port as requests take it; a UsageError if it is none."""
+    _host_and_port(url)
+    return url.rstrip("/")
+
+
 class NotSentError(UnreachableError):
     """A server that could not be connected to; nothing was asked of it."""
 
@@ -169,8 +181,8 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
         # A change without a body is one, too.
         headers = {} if method == "GET" else {"Content-Type": "application/json"}
         # Health is everybody's to ask, and who answers is not always checked.
-        if path != "/readyz" and (token := _TOKEN.get()):
-            headers["Authorization"] = f"Bearer {token}"
+        if path != "/readyz":
+            headers |= token_headers()
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         content = response.read(ANSWER_BYTES_MAX + 1)

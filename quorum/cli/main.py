@@ -21,8 +21,10 @@ from typing import NoReturn, Protocol, cast
 from quorum import __version__
 from quorum.admin.client import use_token
 from quorum.cli.commands import (
+    bundle,
     certs,
     changelog,
+    doctor,
     down,
     journal,
     members,
@@ -69,6 +71,8 @@ _BUILT_IN: dict[str, Command] = {
     "down": down,
     "serve": serve,
     "status": status,
+    "doctor": doctor,
+    "bundle": bundle,
     "members": members,
     "shell": shell,
     "journal": journal,

@@ -61,14 +61,16 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.local": {"admin", "config", "errors", "node"},
     "quorum.pytest_plugin": {"local"},
     "quorum.launcher": {"admin", "config", "errors", "platform"},
+    "quorum.health": set(),
+    "quorum.doctor": {"admin", "config", "errors", "health", "platform"},
     "quorum.cli.shell": {"client", "config", "errors", "platform", "wire"},
     "quorum.cli.offline": {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
         *("raft.requests", "raft.snapshots"),
     },
     "quorum.cli.commands": {
-        *("admin", "cli.offline", "cli.shell", "client", "config", "errors", "launcher", "metadata"),
-        *("node", "platform"),
+        *("admin", "cli.offline", "cli.shell", "client", "config", "doctor", "errors", "health", "launcher"),
+        *("metadata", "node", "platform"),
     },
     "quorum.cli": {"admin", "cli.commands", "config", "errors", "platform"},
     "quorum.__main__": {"cli"},
@@ -89,6 +91,8 @@ ALLOWED: dict[str, set[str]] = {
     "broker.server": {"client", "config", "core", "groups", "replication", "stores", "wire"},
     "broker.lifecycle": {"config", "core", "datadir", "groups", "log", "replication", "server", "stores"},
     "broker.local": {"config", "lifecycle"},
+    "broker.health": set(),
+    "broker.doctor": {"client", "config", "health"},
     "broker.commands": {"client", "config", "lifecycle", "stores"},
     "pipeline": set(),
     "pipeline.errors": set(),
@@ -112,6 +116,7 @@ FOREIGN: dict[str, set[str]] = {
     "broker": {
         *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),
         *("quorum.local", "quorum.launcher", "quorum.cli", "quorum.admin", "controller"),
+        *("quorum.health", "quorum.doctor"),
     },
     "pipeline": {
         *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),
@@ -126,6 +131,7 @@ PURE_RECORDS = {
     *("quorum.metadata.broker_settings", "quorum.metadata.group_records"),
     *("quorum.metadata.transaction_records", "quorum.metadata.acl_records"),
     *("quorum.metadata.user_records", "quorum.metadata.quota_records"),
+    *("quorum.health.findings", "quorum.health.seen"),
     *("quorum.metadata.admin_requests", "quorum.metadata.errors"),
     *("controller.core.inputs", "controller.core.effects"),
     "controller.wire.codes",
@@ -262,7 +268,7 @@ def cycles(graph: dict[str, set[str]]) -> list[str]:
 
 def core_purity(path: str, text: str) -> list[Finding]:
     """A core imports its siblings and the pure part of the standard library, and calls nothing outside."""
-    match = re.match(r"((?:quorum|controller|broker)(?:/\w+)*?/core)/", path)
+    match = re.match(r"((?:quorum|controller|broker)(?:/\w+)*?/(?:core|health))/", path)
     if match is None:
         return []
     siblings = match[1].replace("/", ".")

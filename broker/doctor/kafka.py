@@ -1,0 +1,111 @@
+"""What only a Kafka client learns: where logs end, and which settings of topics are in force.
+
+Decides which listener is asked: the clients' one, by TLS where the command line says whom to believe. No
+state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from quorum.errors import QuorateError
+from quorum.metadata.paths import PartitionKey
+from quorum.platform.tls import DIALLING
+
+#: of one call, and of all
+TIMEOUT_MS: Final = 3_000
+KAFKA_TIMEOUT_S: Final = 5.0
+#: names of topics in one request
+_TOPICS_MAX: Final = 500
+_LATEST: Final = -1
+#: what an alternative of the client's listener is called in registrations
+_PLAIN, _TLS = "CLIENT", "SSL"
+
+#: {group: {partition: what it has committed}}
+Committed = Mapping[str, Mapping[PartitionKey, int]]
+
+
+def bootstrap_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the listeners for clients of registered brokers as "host:port,…", in their order."""
+    wanted = _PLAIN if DIALLING.get() is None else _TLS
+    found = []
+    for row in rows:
+        for endpoint in row.get("endpoints", ()):
+            listener, _, address = str(endpoint).partition("://")
+            if listener == wanted and address:
+                found.append(address)
+    return ",".join(found)
+
+
+async def ask_kafka(
+    bootstrap: str, topics: Collection[str], committed: Committed | str
+) -> tuple[dict[str, int] | str, dict[str, int] | str]:
+    """Ask brokers.
+
+    Args:
+        bootstrap: "host:port,…"; "": no listener is known.
+        topics: names.
+        committed: what groups have committed; a str says why that is not known.
+
+    Returns:
+        {topic: min.insync.replicas in force}, and {group: records that it is behind}; or why not, each.
+    """
+    if not bootstrap:
+        problem = "no registered broker has a plain listener for clients; name one with --bootstrap"
+        return problem, problem
+    if importlib.util.find_spec("kio") is None:
+        problem = "the extra `brokers` is not installed"
+        return problem, problem
+    min_isr: dict[str, int] | str = f"brokers did not answer within {KAFKA_TIMEOUT_S:g} s"
+    lags: dict[str, int] | str = min_isr
+    try:
+        async with asyncio.timeout(KAFKA_TIMEOUT_S):
+            min_isr, lags = await _ask(bootstrap, topics, committed)
+    except TimeoutError:
+        pass
+    return min_isr, lags
+
+
+async def _ask(
+    bootstrap: str, topics: Collection[str], committed: Committed | str
+) -> tuple[dict[str, int] | str, dict[str, int] | str]:
+    from broker.client import BrokerClient  # noqa: PLC0415  # not without the extra
+
+    async with BrokerClient(bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get()) as client:
+        try:
+            min_isr: dict[str, int] | str = await _min_isr(client, list(topics))
+        except QuorateError as error:
+            min_isr = f"brokers do not tell settings of topics: {error.message}"
+        if isinstance(committed, str):
+            return min_isr, committed
+        try:
+            return min_isr, await _lags(client, committed)
+        except QuorateError as error:
+            return min_isr, f"brokers do not tell where logs end: {error.message}"
+
+
+async def _min_isr(client: Any, topics: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for first in range(0, len(topics), _TOPICS_MAX):
+        rows = await client.describe_topic_configs(topics[first : first + _TOPICS_MAX])
+        for topic, settings in rows.items():
+            for each in settings:
+                if each.name == "min.insync.replicas" and each.value is not None:
+                    found[topic] = int(each.value)
+    return found
+
+
+async def _lags(client: Any, committed: Committed) -> dict[str, int]:
+    keys = sorted({key for offsets in committed.values() for key in offsets})
+    ends = await client.list_offsets(dict.fromkeys(keys, _LATEST)) if keys else {}
+    return {
+        group: sum(
+            max(0, ends[key].offset - offset)
+            for key, offset in offsets.items()
+            if key in ends and ends[key].error_code == 0
+        )
+        for group, offsets in committed.items()
+    }

@@ -1,0 +1,1 @@
+"""What is wrong with brokers, topics and groups, judged from what was seen of them. Pure."""
