@@ -42,11 +42,11 @@ class Sizes:
     """How much is done."""
 
     #: bytes a second
-    rate: int = 2 * MIB
+    rate: int = MIB
     #: windows of quotas that are let pass, then measured
-    windows: int = 3
+    windows: int = 2
     #: seconds of each of the two ways
-    seconds: float = 8.0
+    seconds: float = 5.0
     rounds: int = 3
 
 
@@ -177,7 +177,7 @@ def _noise(cluster: BrokerCluster) -> Iterator[None]:
 def run(sizes: Sizes = FULL) -> list[str]:
     """Measure; returns the lines of the report."""
     samples: dict[tuple[str, str], list[float]] = defaultdict(list)
-    with running_brokers(brokers=1) as cluster:
+    with running_brokers(brokers=1, session_timeout_ms=18_000) as cluster:
         admin = AdminClient(quiet(cluster.bootstrap))
         topics = [NewTopic(name, 1, 1) for name in ("of-producer", "of-noisy", "of-other", "read")]
         for future in admin.create_topics(topics).values():
