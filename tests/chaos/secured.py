@@ -2,8 +2,8 @@
 
 Nodes and brokers have TLS wherever they listen and dial, each with a certificate of its own. Clients of nodes
 show a certificate, clients of brokers prove a password (SCRAM-SHA-512), and access lists give them topics,
-groups and transactional ids, nothing else. The admin ports and the nodes' plain ports are for the run, which
-looks at the cluster and is no part of it.
+groups and transactional ids, nothing else. Audit logs are on, and limits of quotas count. The admin ports and
+the nodes' plain ports are for the run, which looks at the cluster and is no part of it.
 
 An address of such a cluster is "FOLDER@HOST:PORT,…", where the folder has the authority and the client's
 certificate; any other address is plain.
@@ -59,6 +59,8 @@ class Secured:
         return {
             "listen": {"secure_client": f"127.0.0.1:{port}"},
             "security": {"ssl_quorum": True},
+            "limits": {"enforce_quota": True},
+            "audit": {"enable": True},
             "tls": self.authority.settings(f"node-{node_id}"),
         }
 
@@ -73,6 +75,8 @@ class Secured:
                 "protect_znodes": True,
                 "super_users": [f"User:{ADMIN}", *others],
             },
+            "limits": {"connections_per_address_max": 1000},
+            "audit": {"enable": True},
             "sasl": {"enabled_mechanisms": [MECHANISM], "connections_max_reauth_ms": 5000},
             "tls": self.authority.settings(f"broker-{broker_id}"),
         }
