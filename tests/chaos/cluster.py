@@ -302,7 +302,7 @@ class ChaosCluster:
             with self.brokers.shown():
                 self.brokers.start()
                 if self.secured is not None and self.broker_ids:
-                    self.secured.admit(self.bootstrap, self.nodes.hosts, self.brokers.secret_path)
+                    self.secured.admit(self.bootstrap, self.brokers.zookeeper, self.brokers.secret_path)
         except BaseException:
             self.close()
             raise

@@ -23,8 +23,13 @@ from typing import Any, Final
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from kazoo.client import KazooClient
 
 from quorum.cli.main import main as quorate
+from quorum.config.node import read_peer_secrets
+from quorum.metadata.paths import CLUSTER_ID
+from quorum.metadata.records import decode_cluster_id
+from quorum.metadata.trust import Trust
 from tests.support.broker_records import quiet as plainly
 from tests.support.broker_records import reading as plainly_reading
 from tests.support.certificates import Authority
@@ -81,14 +86,18 @@ class Secured:
             "tls": self.authority.settings(f"broker-{broker_id}"),
         }
 
-    def admit(self, bootstrap: str, hosts: str, secret: Path) -> None:
-        """Make the users, and give the clients their rights.
+    def admit(self, bootstrap: str, zookeeper: KazooClient, secret: Path) -> None:
+        """Make the users, and give the clients and the run their rights.
 
         Args:
             bootstrap: the brokers, as an address of this cluster.
-            hosts: the nodes' plain ports.
+            zookeeper: the run's own session, which nemeses use; it gets the rights of brokers.
             secret: the brokers' secret, a file.
         """
+        trust = Trust(read_peer_secrets(secret), decode_cluster_id(zookeeper.get(CLUSTER_ID)[0]))
+        for each in trust.credentials:
+            zookeeper.add_auth("digest", each.decode())
+        hosts = ",".join(f"{host}:{port}" for host, port in zookeeper.hosts)
         for user, password in PASSWORDS.items():
             _set_user(user, password, hosts, secret)
         anything = (
