@@ -20,7 +20,7 @@ from quorum.local import ensemble_in_thread
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_cluster import SHORT_SESSION_MS, BrokerCluster
 from tests.support.certificates import Authority
-from tests.support.nodes import eventually
+from tests.support.nodes import QuorateNodes, eventually
 from tests.support.secure_nodes import SecureNodes
 
 WAIT_S = 60.0
@@ -120,9 +120,7 @@ def test_a_node_that_hangs_is_found_in_time(doctor: Doctor, cluster: BrokerClust
     try:
         found = doctor.until(("node-down", f"node {follower}"))
         assert found["verdict"] == "warning"
-        code, line = doctor.run("--nagios")
-        assert code == 1
-        assert line.startswith(f"WARNING - node {follower} is down")
+        assert found["sentence"].startswith(f"node {follower} is down")
     finally:
         cluster.nodes.resume(follower)
 
@@ -164,6 +162,9 @@ def test_a_throttle_that_was_left_is_found(doctor: Doctor, cluster: BrokerCluste
         found = doctor.until(*(("throttle-stale", f"broker {each}") for each in (1, 2, 3)))
         assert found["verdict"] == "warning"
         assert found["findings"][0]["command"] == "quorate reassign throttle off"
+        code, line = doctor.run("--nagios")
+        assert code == 1
+        assert line.startswith("WARNING - broker 1 throttles replication, and nothing is reassigned: ")
     finally:
         asked(cluster, lambda client: client.remove_throttle())
 
@@ -267,6 +268,25 @@ def test_a_certificate_that_ends_soon_is_found_by_tls(
         assert any("expires in" in each["what"] for each in found["findings"])
     finally:
         nodes.close()
+
+
+def test_a_node_without_a_majority_has_no_quorum(capsys: pytest.CaptureFixture[str]) -> None:
+    with QuorateNodes(nodes=3) as nodes:
+        urls = ",".join(nodes.admin_url(each) for each in nodes.node_ids)
+        nodes.kill(1)
+        nodes.kill(2)
+
+        def look() -> Any:
+            capsys.readouterr()
+            code = main(["doctor", "--admin", urls, "--json"])
+            found = json.loads(capsys.readouterr().out)
+            pairs = {(each["check"], each["subject"]) for each in found["findings"]}
+            assert code == 1
+            assert {("no-quorum", "quorum"), ("node-down", "node 1"), ("node-down", "node 2")} <= pairs
+            return found
+
+        found = eventually(look, WAIT_S, "the missing quorum is found")
+    assert found["findings"][0]["check"] == "no-quorum"
 
 
 def test_where_nobody_answers_there_is_no_quorum(doctor: Doctor) -> None:
