@@ -17,7 +17,10 @@ from broker.client.partition_admin import PartitionAdminClient
 from controller.core.requests import NewTopic
 from quorum.cli.main import main
 from quorum.local import ensemble_in_thread
+from quorum.metadata import paths
+from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import TopicRecord
 from tests.support.broker_cluster import SHORT_SESSION_MS, BrokerCluster
 from tests.support.certificates import Authority
 from tests.support.nodes import QuorateNodes, eventually
@@ -268,6 +271,29 @@ def test_a_certificate_that_ends_soon_is_found_by_tls(
         assert any("expires in" in each["what"] for each in found["findings"])
     finally:
         nodes.close()
+
+
+def test_what_brokers_hide_from_everybody_is_not_called_sound(capsys: pytest.CaptureFixture[str]) -> None:
+    security = {"security": {"authorizer_class_name": "AclAuthorizer"}}
+    key = PartitionKey("orders", 0)
+    with BrokerCluster(brokers=1, settings=security) as cluster:
+        topic = TopicRecord(None, {0: (1,)}).encode()
+        cluster.zookeeper.create(paths.topic_path("orders"), topic)
+        offset = OffsetRecord(0, -1, "", 0).encode()
+        cluster.zookeeper.create(paths.group_offset_path("billing", key), offset, makepath=True)
+        words = ["doctor", "--admin", cluster.nodes.admin_url(1), "--json"]
+
+        def reasons() -> dict[str, str]:
+            capsys.readouterr()
+            assert main(words) == 0
+            checks = json.loads(capsys.readouterr().out)["checks"]
+            found = {each["check"]: each["reason"] for each in checks if each["outcome"] == "skipped"}
+            assert {"group-lag", "partition-under-min-isr"} <= found.keys(), found
+            return found
+
+        found = eventually(reasons, WAIT_S, "brokers hide the topic")
+    assert "orders" in found["group-lag"]
+    assert found["partition-under-min-isr"].startswith("brokers do not tell settings of topics: ")
 
 
 def test_a_node_without_a_majority_has_no_quorum(capsys: pytest.CaptureFixture[str]) -> None:
