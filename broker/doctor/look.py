@@ -82,6 +82,7 @@ async def look(asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:
     seen = BrokersSeen(
         tuple(each.seen for each in asked),
         cluster.get("controller_id"),
+        any(each.knows_coordinator for each in asked) if any(each.process for each in asked) else None,
         next((each.controller for each in asked if each.controller is not None), None),
         next((each.coordinator for each in asked if each.coordinator is not None), None),
         partitions,
@@ -142,6 +143,7 @@ class _Asked:
         self.process: ProcessSeen | None = None
         self.controller: ControllerSeen | None = None
         self.coordinator: CoordinatorSeen | None = None
+        self.knows_coordinator = False
 
 
 async def _broker(asker: AdminAsker, row: Mapping[str, Any]) -> _Asked:
@@ -162,6 +164,7 @@ async def _broker(asker: AdminAsker, row: Mapping[str, Any]) -> _Asked:
     seen = BrokerSeen(broker_id, url, problem=None if problem is None else printable(str(problem)))
     found = _Asked(seen if metrics is None else _with_metrics(seen, metrics))
     found.process = process_seen(f"broker {broker_id}", url, metrics, page.clock_ahead_s)
+    found.knows_coordinator = answer.get("coordinator_id") is not None
     found.controller = _controller(answer.get("controller"), metrics)
     found.coordinator = _coordinator(answer.get("coordinator"), metrics)
     return found

@@ -43,6 +43,14 @@ def _no_controller(seen: BrokersSeen) -> Iterator[Found]:
         yield Found("cluster", "no broker is the controller", remedy, "quorate status")
 
 
+def _no_coordinator(seen: BrokersSeen) -> Iterable[Found] | Skipped:
+    if seen.has_coordinator is None:
+        return Skipped("no broker shows its state")
+    remedy = "see the logs of the brokers, and whether they have sessions with the quorum"
+    found = Found("cluster", "no broker is the coordinator of groups", remedy, "quorate status")
+    return [] if seen.has_coordinator else [found]
+
+
 def _offline(seen: BrokersSeen) -> Iterable[Found] | Skipped:
     return _partitions(
         seen,
@@ -327,6 +335,10 @@ CHECKS: Final[tuple[Check[BrokersSeen], ...]] = (
     Check(
         *("no-controller", _E, "no broker is the controller"),
         *("leaders that die have no successors, and topics are neither made nor deleted", _no_controller),
+    ),
+    Check(
+        *("no-coordinator", _E, "no broker is the coordinator of groups"),
+        *("consumer groups and transactions stand still", _no_coordinator),
     ),
     Check(
         *("partition-offline", _E, "a partition has no leader"),

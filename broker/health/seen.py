@@ -81,6 +81,7 @@ class BrokersSeen(NamedTuple):
     Attributes:
         brokers: that are registered, by rising id.
         controller_id: None: no broker is it.
+        has_coordinator: whether a broker that answers knows one; None: none answers.
         controller, coordinator: None: it does not answer.
         partitions: of all topics; a str says why they are not known, and so below.
         malformed: {topic: why it cannot be read}.
@@ -92,6 +93,7 @@ class BrokersSeen(NamedTuple):
 
     brokers: tuple[BrokerSeen, ...]
     controller_id: int | None
+    has_coordinator: bool | None
     controller: ControllerSeen | None
     coordinator: CoordinatorSeen | None
     partitions: tuple[PartitionSeen, ...] | str

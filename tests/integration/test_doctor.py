@@ -17,10 +17,13 @@ from broker.client.partition_admin import PartitionAdminClient
 from controller.core.requests import NewTopic
 from quorum.cli.main import main
 from quorum.local import ensemble_in_thread
+from quorum.metadata import paths
+from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import TopicRecord
 from tests.support.broker_cluster import SHORT_SESSION_MS, BrokerCluster
 from tests.support.certificates import Authority
-from tests.support.nodes import eventually
+from tests.support.nodes import QuorateNodes, eventually
 from tests.support.secure_nodes import SecureNodes
 
 WAIT_S = 60.0
@@ -120,9 +123,7 @@ def test_a_node_that_hangs_is_found_in_time(doctor: Doctor, cluster: BrokerClust
     try:
         found = doctor.until(("node-down", f"node {follower}"))
         assert found["verdict"] == "warning"
-        code, line = doctor.run("--nagios")
-        assert code == 1
-        assert line.startswith(f"WARNING - node {follower} is down")
+        assert found["sentence"].startswith(f"node {follower} is down")
     finally:
         cluster.nodes.resume(follower)
 
@@ -164,6 +165,9 @@ def test_a_throttle_that_was_left_is_found(doctor: Doctor, cluster: BrokerCluste
         found = doctor.until(*(("throttle-stale", f"broker {each}") for each in (1, 2, 3)))
         assert found["verdict"] == "warning"
         assert found["findings"][0]["command"] == "quorate reassign throttle off"
+        code, line = doctor.run("--nagios")
+        assert code == 1
+        assert line.startswith("WARNING - broker 1 throttles replication, and nothing is reassigned: ")
     finally:
         asked(cluster, lambda client: client.remove_throttle())
 
@@ -267,6 +271,48 @@ def test_a_certificate_that_ends_soon_is_found_by_tls(
         assert any("expires in" in each["what"] for each in found["findings"])
     finally:
         nodes.close()
+
+
+def test_what_brokers_hide_from_everybody_is_not_called_sound(capsys: pytest.CaptureFixture[str]) -> None:
+    security = {"security": {"authorizer_class_name": "AclAuthorizer"}}
+    key = PartitionKey("orders", 0)
+    with BrokerCluster(brokers=1, settings=security) as cluster:
+        topic = TopicRecord(None, {0: (1,)}).encode()
+        cluster.zookeeper.create(paths.topic_path("orders"), topic)
+        offset = OffsetRecord(0, -1, "", 0).encode()
+        cluster.zookeeper.create(paths.group_offset_path("billing", key), offset, makepath=True)
+        words = ["doctor", "--admin", cluster.nodes.admin_url(1), "--json"]
+
+        def reasons() -> dict[str, str]:
+            capsys.readouterr()
+            assert main(words) == 0
+            checks = json.loads(capsys.readouterr().out)["checks"]
+            found = {each["check"]: each["reason"] for each in checks if each["outcome"] == "skipped"}
+            assert {"group-lag", "partition-under-min-isr"} <= found.keys(), found
+            return found
+
+        found = eventually(reasons, WAIT_S, "brokers hide the topic")
+    assert "orders" in found["group-lag"]
+    assert found["partition-under-min-isr"].startswith("brokers do not tell settings of topics: ")
+
+
+def test_a_node_without_a_majority_has_no_quorum(capsys: pytest.CaptureFixture[str]) -> None:
+    with QuorateNodes(nodes=3) as nodes:
+        urls = ",".join(nodes.admin_url(each) for each in nodes.node_ids)
+        nodes.kill(1)
+        nodes.kill(2)
+
+        def look() -> Any:
+            capsys.readouterr()
+            code = main(["doctor", "--admin", urls, "--json"])
+            found = json.loads(capsys.readouterr().out)
+            pairs = {(each["check"], each["subject"]) for each in found["findings"]}
+            assert code == 1
+            assert {("no-quorum", "quorum"), ("node-down", "node 1"), ("node-down", "node 2")} <= pairs
+            return found
+
+        found = eventually(look, WAIT_S, "the missing quorum is found")
+    assert found["findings"][0]["check"] == "no-quorum"
 
 
 def test_where_nobody_answers_there_is_no_quorum(doctor: Doctor) -> None:

@@ -35,6 +35,7 @@ def orders(
 def brokers(*seen: BrokerSeen, **more: Any) -> BrokersSeen:
     given: dict[str, Any] = {
         "controller_id": 1,
+        "has_coordinator": True,
         "controller": CONTROLLER,
         "coordinator": COORDINATOR,
         "partitions": (orders(),),
@@ -50,6 +51,7 @@ def brokers(*seen: BrokerSeen, **more: Any) -> BrokersSeen:
 #: (what was seen, check that finds it, subject)
 FOUND: Final[list[tuple[BrokersSeen, str, str]]] = [
     (brokers(controller_id=None), "no-controller", "cluster"),
+    (brokers(has_coordinator=False), "no-coordinator", "cluster"),
     (brokers(partitions=(orders(-1, (1,)),)), "partition-offline", "orders-0"),
     (brokers(partitions=(orders(None, ()),)), "partition-offline", "orders-0"),
     (brokers(partitions=(orders(1, (1,)),), min_isr={"orders": 2}), "partition-under-min-isr", "orders-0"),

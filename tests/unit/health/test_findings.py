@@ -40,6 +40,7 @@ def test_infos_alone_are_healthy() -> None:
     found = reported(Severity.INFO)
     assert (found.verdict, found.sentence) == ("healthy", "healthy")
     assert len(found.findings) == 1
+    assert found.check == ""
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,7 @@ def test_infos_alone_are_healthy() -> None:
 )
 def test_the_worst_finding_decides(severities: tuple[Severity, ...], verdict: str) -> None:
     assert reported(*severities).verdict == verdict
+    assert reported(*severities).check.endswith(verdict)
 
 
 def test_the_worst_comes_first_and_equals_stay_in_order() -> None:
