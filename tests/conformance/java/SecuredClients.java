@@ -16,8 +16,8 @@ import org.apache.kafka.common.MetricName;
 /**
  * Kafka's own producer and consumer, with the settings of files, all at once: each sends a record and reads it in a group.
  *
- * <p>Arguments: topic, how long each goes on at least in milliseconds, files. A line of JSON for each file, by its name: how many
- * records were sent and read, how often both proved themselves again, or the first error.
+ * <p>Arguments: topic, how often both prove a password again at least, files. A line of JSON for each file, by its name: how
+ * many records were sent and read, how often both proved themselves again, or the first error.
  */
 public final class SecuredClients {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -37,7 +37,7 @@ public final class SecuredClients {
             .sum();
     }
 
-    static void run(String topic, long atLeastMs, String file, Map<String, Object> line) throws Exception {
+    static void run(String topic, int wanted, String file, Map<String, Object> line) throws Exception {
         Properties settings = new Properties();
         settings.load(new FileReader(file));
         String text = "org.apache.kafka.common.serialization.String";
@@ -52,8 +52,12 @@ public final class SecuredClients {
             int sent = 0;
             int read = 0;
             long start = System.nanoTime();
-            while (sent == 0 || read < sent || (System.nanoTime() - start) / 1_000_000 < atLeastMs) {
-                if (System.nanoTime() - start > DEADLINE.toNanos() + atLeastMs * 1_000_000) {
+            int proofs = settings.containsKey("sasl.mechanism") ? wanted : 0;
+            while (sent == 0
+                    || read < sent
+                    || proofs(producer.metrics()) < proofs
+                    || proofs(consumer.metrics()) < proofs) {
+                if (System.nanoTime() - start > DEADLINE.toNanos()) {
                     throw new IllegalStateException(read + " of " + sent + " were read");
                 }
                 if (sent == read) {
@@ -78,7 +82,7 @@ public final class SecuredClients {
             Thread each = new Thread(() -> {
                 try {
                     try {
-                        run(arguments[0], Long.parseLong(arguments[1]), file, line);
+                        run(arguments[0], Integer.parseInt(arguments[1]), file, line);
                     } catch (Exception error) {
                         Throwable cause = error;
                         StringBuilder story = new StringBuilder();
