@@ -30,7 +30,7 @@ _SUBJECT_MARK: Final = "dn:"
 _TOKEN_CHARS_MAX: Final = 4096
 
 
-class Role(IntEnum):
+class AdminRole(IntEnum):
     """What a caller may do; each may do what those before it may."""
 
     #: everything that changes nothing, but for snapshots, which hold all that access lists keep
@@ -41,7 +41,7 @@ class Role(IntEnum):
     ADMIN = 3
 
 
-class Holder(NamedTuple):
+class AdminHolder(NamedTuple):
     """Somebody who may ask.
 
     Attributes:
@@ -49,7 +49,7 @@ class Holder(NamedTuple):
     """
 
     name: str
-    role: Role
+    role: AdminRole
     token: bytes = b""
     subject: str = ""
 
@@ -92,7 +92,7 @@ class AdminHolders:
         #: what was warned of; "": nothing
         self._problem = ""
 
-    def by_token(self, token: bytes) -> Holder | None:
+    def by_token(self, token: bytes) -> AdminHolder | None:
         """Return whose token it is."""
         found = None
         for holder in self._holders:
@@ -101,11 +101,11 @@ class AdminHolders:
                 found = found or holder
         return found
 
-    def by_subject(self, subject: str) -> Holder | None:
-        """Return whose certificate it is."""
-        return next((each for each in self._holders if each.subject == subject), None)
+    def by_subject(self, subject: str) -> AdminHolder | None:
+        """Return whose certificate it is; one without a subject is nobody's."""
+        return next((each for each in self._holders if each.subject and each.subject == subject), None)
 
-    def has(self, holder: Holder) -> bool:
+    def has(self, holder: AdminHolder) -> bool:
         """Tell whether somebody may still ask, with the same role and proof."""
         return holder in self._holders
 
@@ -193,12 +193,12 @@ def _check_tokens_file(
     problems.append(ConfigProblem(_FILE, str(path), problem, remedy))
 
 
-def _read_holders(settings: AdminPortSettings) -> list[Holder]:
+def _read_holders(settings: AdminPortSettings) -> list[AdminHolder]:
     found = []
-    for key, name, role in zip(_OLDER, ("operate", "read"), (Role.ADMIN, Role.READER), strict=True):
+    for key, name, role in zip(_OLDER, ("operate", "read"), (AdminRole.ADMIN, AdminRole.READER), strict=True):
         path = getattr(settings, key)
         if path is not None:
-            found.append(Holder(name, role, _read_older(path, key)))
+            found.append(AdminHolder(name, role, _read_older(path, key)))
     if settings.admin_tokens_file is not None:
         found += read_tokens_file(settings.admin_tokens_file)
     return found
@@ -208,14 +208,14 @@ def _read_older(path: Path, key: str) -> bytes:
     return read_secret(path, f"security.{key}", f"openssl rand -hex 32 > {path}; chmod 600 {path}")
 
 
-def read_tokens_file(path: Path) -> list[Holder]:
+def read_tokens_file(path: Path) -> list[AdminHolder]:
     """Return who is named by a file; empty lines and those that begin with # do not count.
 
     Raises:
         ConfigError: it cannot be read, is open to others, or has a line that says something else. No token is
             in its text.
     """
-    found: list[Holder] = []
+    found: list[AdminHolder] = []
     for number, line in lines_of(path, _FILE, _REMEDY):
 
         def wrong(problem: str, remedy: str = _REMEDY, at: int = number) -> ConfigError:
@@ -227,11 +227,11 @@ def read_tokens_file(path: Path) -> list[Holder]:
         name, role, proof = parts
         if not _NAME.fullmatch(name):
             raise wrong("begins with no name of 1 to 64 letters, digits, dots, dashes, @")
-        if role.upper() not in Role.__members__ or role != role.lower():
+        if role.upper() not in AdminRole.__members__ or role != role.lower():
             raise wrong(f"gives {name} a role that is none of reader, operator, admin")
         if any(each.name == name for each in found):
             raise wrong(f"names {name} again", "keep one of them")
-        holder = Holder(name, Role[role.upper()])
+        holder = AdminHolder(name, AdminRole[role.upper()])
         if proof.startswith(_SUBJECT_MARK):
             subject = proof.removeprefix(_SUBJECT_MARK)
             if not subject or not re.fullmatch(SUBJECT, subject):
