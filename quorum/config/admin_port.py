@@ -11,12 +11,14 @@ import hmac
 import logging
 import re
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from quorum.config.address import Address, is_loopback
-from quorum.config.sasl_users import SUBJECT, lines_of
-from quorum.config.secrets import SECRET_BYTES_MIN, read_secret
+from quorum.config.last_good import LastGood
+from quorum.config.sasl_users import SUBJECT
+from quorum.config.secrets import SECRET_BYTES_MIN, lines_of, read_secret
 from quorum.config.tls import TlsSection
 from quorum.errors import ConfigError, ConfigProblem
 
@@ -87,15 +89,12 @@ class AdminHolders:
         Raises:
             ConfigError: one is wrong.
         """
-        self._settings = settings
-        self._holders = _read_holders(settings)
-        #: what was warned of; "": nothing
-        self._problem = ""
+        self._holders = LastGood(partial(_read_holders, settings))
 
     def by_token(self, token: bytes) -> AdminHolder | None:
         """Return whose token it is."""
         found = None
-        for holder in self._holders:
+        for holder in self._holders.value:
             # All are compared, whatever the first ones said.
             if holder.token and hmac.compare_digest(token, holder.token):
                 found = found or holder
@@ -103,24 +102,16 @@ class AdminHolders:
 
     def by_subject(self, subject: str) -> AdminHolder | None:
         """Return whose certificate it is; one without a subject is nobody's."""
-        return next((each for each in self._holders if each.subject and each.subject == subject), None)
+        return next((each for each in self._holders.value if each.subject and each.subject == subject), None)
 
     def has(self, holder: AdminHolder) -> bool:
         """Tell whether somebody may still ask, with the same role and proof."""
-        return holder in self._holders
+        return holder in self._holders.value
 
     def reload(self) -> None:
         """Read the files again; they count for the next request."""
-        try:
-            holders = _read_holders(self._settings)
-        except ConfigError as error:
-            if self._problem != error.message:
-                log.warning("the tokens read before stay: %s; %s", error.message, error.remedy)
-            self._problem = error.message
-            return
-        if self._problem or holders != self._holders:
-            log.info("the tokens of the admin port are read again: %d", len(holders))
-        self._problem, self._holders = "", holders
+        if self._holders.reload():
+            log.info("the tokens of the admin port are read again: %d", len(self._holders.value))
 
 
 def admin_holders(settings: AdminPortSettings) -> AdminHolders | None:

@@ -184,7 +184,7 @@ def test_a_bad_file_keeps_the_tokens_that_were(tmp_path: Path, caplog: pytest.Lo
     with caplog.at_level(logging.INFO, "quorate.security"):
         holders.reload()
         holders.reload()
-    assert caplog.text.count("the tokens read before stay") == 1
+    assert caplog.text.count("what was read before stays in use") == 1
     assert holders.has(ann)
     path.write_text(f"ann operator {TOKEN}")
     holders.reload()
