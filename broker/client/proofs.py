@@ -6,25 +6,15 @@ Source: KIP-43, KIP-84, KIP-152.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from controller.wire.scram import PlainClient, SaslClient, ScramClient
+from quorum.client.sasl import Login
 from quorum.metadata.user_records import SCRAM_MECHANISMS
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (*SCRAM_MECHANISMS, PLAIN)
 _REMEDY: Final = "see that the user exists (quorate users list), and that the password is its own"
-
-
-class Login(Protocol):
-    """Whose proof it is."""
-
-    @property
-    def name(self) -> str:
-        """Of the user."""
-
-    def password(self) -> str:
-        """Return what is proved."""
 
 
 class BrokerProof(NamedTuple):

@@ -296,9 +296,11 @@ class ListenerConnection(asyncio.BufferedProtocol):
 
     def _take_apart(self) -> None:
         """Take whole frames out of what was received, as far as there is room for them."""
-        incoming = self._incoming
+        incoming, api, limits = self._incoming, self._shared.api, self._shared.limits
         while not self._closing and (length := incoming.length()) is not None:
-            if (problem := self._frame_problem(length)) is not None:
+            is_unproven = self._gate is not None and not self._gate.proved
+            problem = frame_problem(api, limits.frame_bytes_max, length, incoming.api_key(), is_unproven)
+            if problem is not None:
                 self._refuse(problem)
                 break
             if not incoming.has_whole(length):
@@ -316,11 +318,6 @@ class ListenerConnection(asyncio.BufferedProtocol):
         """Count what is held of the peer's requests."""
         held_bytes = self._incoming.size_bytes + self._request_bytes
         self._shedder.received.note(self, 0 if self._transport is None else held_bytes)
-
-    def _frame_problem(self, length: int) -> str | None:
-        is_unproven = self._gate is not None and not self._gate.proved
-        shared, api_key = self._shared, self._incoming.api_key()
-        return frame_problem(shared.api, shared.limits.frame_bytes_max, length, api_key, is_unproven)
 
     def _has_room(self) -> bool:
         limits = self._shared.limits

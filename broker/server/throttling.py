@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker.core.fetched import FetchOutcome
-from broker.core.quotas.clients import Client
-from broker.core.quotas.rates import Left, Verdict
+from broker.core.quotas.clients import QuotaClient
+from broker.core.quotas.rates import Left, Spending
 from broker.server.requests import Call
 from broker.server.services import BrokerServices
 from controller.core.outcomes import TopicOutcome
@@ -96,13 +96,13 @@ class Mutations:
         self._quotas.throttled_ms[QuotaKind.MUTATION] += self._throttle_ms
         return _throttled(self._call, self._throttle_ms)
 
-    def _spend(self, count: int, *, is_strict: bool) -> Verdict:
+    def _spend(self, count: int, *, is_strict: bool) -> Spending:
         return self._quotas.mutates(_client(self._call), count, _now_ms(), is_strict=is_strict)
 
 
-def _client(call: Call) -> Client:
+def _client(call: Call) -> QuotaClient:
     request = call.request
-    return Client(request.principal.removeprefix(_USER), request.client_id or "")
+    return QuotaClient(request.principal.removeprefix(_USER), request.client_id or "")
 
 
 def _throttled(call: Call, throttle_ms: int) -> int:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from quorum.admin.guard import GuardError
-from quorum.config.admin_port import AdminHolders, Holder, Role
+from quorum.config.admin_port import AdminHolder, AdminHolders, AdminRole
 from quorum.platform.tls import peer_subject
 
 #: what anybody may ask
@@ -38,9 +38,9 @@ class Sessions:
 
     def __init__(self) -> None:
         #: {hash of the cookie: (who, when it ends by the monotonic clock)}, the oldest first
-        self._sessions: dict[bytes, tuple[Holder, float]] = {}
+        self._sessions: dict[bytes, tuple[AdminHolder, float]] = {}
 
-    def begin(self, holder: Holder) -> str:
+    def begin(self, holder: AdminHolder) -> str:
         """Return the cookie of a new session."""
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
@@ -48,7 +48,7 @@ class Sessions:
         self._sessions[_hash(cookie)] = holder, time.monotonic() + SESSION_S
         return cookie
 
-    def holder(self, cookie: str) -> Holder | None:
+    def holder(self, cookie: str) -> AdminHolder | None:
         """Return whose session it is; None: there is none, or it is over."""
         holder, ends_s = self._sessions.get(_hash(cookie), (None, 0.0))
         return holder if time.monotonic() < ends_s else None
@@ -71,7 +71,7 @@ class Gate(NamedTuple):
 
     holders: AdminHolders | None
     sessions: Sessions
-    roles: Mapping[tuple[str, str], Role]
+    roles: Mapping[tuple[str, str], AdminRole]
 
 
 class Caller(NamedTuple):
@@ -83,7 +83,7 @@ class Caller(NamedTuple):
     """
 
     principal: str
-    holder: Holder | None = None
+    holder: AdminHolder | None = None
 
 
 GATE: Final = web.AppKey[Gate]("gate")
@@ -134,8 +134,8 @@ def authorize(request: web.Request, caller: Caller) -> None:
         raise GuardError(403, problem, f"ask as somebody with the role {needed.name.lower()}")
 
 
-def _needed(request: web.Request, gate: Gate) -> Role:
+def _needed(request: web.Request, gate: Gate) -> AdminRole:
     resource = request.match_info.route.resource
     path = "" if resource is None else resource.canonical
     method = "GET" if request.method in READS else request.method
-    return gate.roles.get((method, path), Role.READER if method == "GET" else Role.OPERATOR)
+    return gate.roles.get((method, path), AdminRole.READER if method == "GET" else AdminRole.OPERATOR)

@@ -39,7 +39,7 @@ from quorum.admin.guard import (
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.openapi import describe
 from quorum.admin.view import STATUS_VIEW, BadInputError, StatusView, answer_to, error_answer, json_answer
-from quorum.config.admin_port import AdminHolders, Holder, Role
+from quorum.config.admin_port import AdminHolder, AdminHolders, AdminRole
 from quorum.errors import QuorateError
 from quorum.platform.audit import AuditLog
 
@@ -47,7 +47,7 @@ from quorum.platform.audit import AuditLog
 REQUEST_BYTES_MAX: Final = 64 * 1024
 
 #: who asks where everybody may
-_ANYBODY: Final = Holder("", Role.ADMIN)
+_ANYBODY: Final = AdminHolder("", AdminRole.ADMIN)
 
 _METRICS: Final = web.AppKey[MetricsPage]("metrics")
 _ENDPOINTS: Final = web.AppKey[Sequence[AdminEndpoint]]("endpoints")
@@ -100,7 +100,7 @@ async def _get_session(request: web.Request) -> SessionAnswer:
 
 
 @STATUS_ENDPOINTS.add(
-    "POST", "/v1/session", role=Role.READER, optional_body=True, example="send no body, or {}"
+    "POST", "/v1/session", role=AdminRole.READER, optional_body=True, example="send no body, or {}"
 )
 async def _post_session(request: web.Request) -> Annotated[web.Response, schema_of(SessionAnswer)]:
     """Trade a token for a cookie, which a page of this port then sends by itself."""
@@ -120,7 +120,7 @@ async def _post_session(request: web.Request) -> Annotated[web.Response, schema_
     return response
 
 
-@STATUS_ENDPOINTS.add("DELETE", "/v1/session", role=Role.READER)
+@STATUS_ENDPOINTS.add("DELETE", "/v1/session", role=AdminRole.READER)
 async def _delete_session(request: web.Request) -> Annotated[web.Response, schema_of(SessionAnswer)]:
     """End the session of a cookie."""
     holder = caller_of(request).holder

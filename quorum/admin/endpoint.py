@@ -31,7 +31,7 @@ from aiohttp import web
 
 from quorum.admin.reading import Field, Schema, fields_of, read_body, read_query
 from quorum.admin.view import json_answer
-from quorum.config.admin_port import Role
+from quorum.config.admin_port import AdminRole
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Handling = TypeVar("Handling", bound=Callable[..., Awaitable[object]])
@@ -120,7 +120,7 @@ class AdminEndpoint(NamedTuple):
     answer: Schema
     content: tuple[str, ...]
     status: tuple[int, ...]
-    role: Role
+    role: AdminRole
 
 
 def _note(fields: Mapping[str, object]) -> None:
@@ -138,7 +138,7 @@ class Endpoints(list[AdminEndpoint]):
         *,
         content: tuple[str, ...] = ("application/json",),
         status: tuple[int, ...] = (),
-        role: Role | None = None,
+        role: AdminRole | None = None,
         example: str = "",
         optional_body: bool = False,
         bytes_max: int = 0,
@@ -166,7 +166,7 @@ class Endpoints(list[AdminEndpoint]):
             places = {name: Field.of(name, hints[name]) for name in names if name in hints}
             parameters = fields_of(query) if query else ()
             taken = fields_of(body) if body else () if optional_body else None
-            needed = role or (Role.READER if method == "GET" else Role.OPERATOR)
+            needed = role or (AdminRole.READER if method == "GET" else AdminRole.OPERATOR)
             good = status[0] if method == "POST" and status else 200
 
             async def handler(request: web.Request) -> web.StreamResponse:

@@ -17,7 +17,7 @@ from quorum.admin.endpoint import Answer, Endpoints, answer
 from quorum.admin.reading import Says
 from quorum.admin.view import STATUS_VIEW, BadInputError
 from quorum.config.address import parse_member_address
-from quorum.config.admin_port import Role
+from quorum.config.admin_port import AdminRole
 from quorum.errors import shown
 
 NODE_ID_MAX: Final = 255
@@ -77,7 +77,7 @@ async def _get_members(request: web.Request) -> MemberItems:
     return {"items": request.app[STATUS_VIEW].status()["members"]}
 
 
-@ENDPOINTS.add("POST", "/v1/members", role=Role.ADMIN, example=_MEMBERS_EXAMPLE)
+@ENDPOINTS.add("POST", "/v1/members", role=AdminRole.ADMIN, example=_MEMBERS_EXAMPLE)
 async def _post_members(request: web.Request, body: NewMember) -> ChangedMembers:
     """Add a node, or replace a member's disk."""
     if body.replace is None:
@@ -92,7 +92,7 @@ async def _post_members(request: web.Request, body: NewMember) -> ChangedMembers
     return await _change(request, "REPLACE", body.node_id, incarnation=incarnation, force=force)
 
 
-@ENDPOINTS.add("DELETE", "/v1/members", role=Role.ADMIN)
+@ENDPOINTS.add("DELETE", "/v1/members", role=AdminRole.ADMIN)
 async def _delete_members(request: web.Request, query: NamedMember) -> ChangedMembers:
     """Remove a member."""
     return await _change(request, "REMOVE", query.node_id)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from quorum.client.errors import AuthFailedError, ClientError, SaslRefusedError
-from quorum.client.sasl import Exchange, Login
+from quorum.client.sasl import DigestExchange, Login
 from quorum.errors import ProtocolError
 from quorum.wire.replies import decode_header, decode_sasl
 from quorum.wire.requests import encode_sasl
@@ -50,7 +50,7 @@ class Credentials:
         """Start with nothing to prove but, perhaps, by SASL who this is."""
         self._login = login
         #: of this connection; None: over, or there is none
-        self._exchange: Exchange | None = None
+        self._exchange: DigestExchange | None = None
         #: in the order in which they were added
         self._known: list[Credential] = []
         #: sent on this connection and not answered, in order
@@ -65,7 +65,7 @@ class Credentials:
         """Return the first packet of SASL for a new connection; None: there is nothing to prove by it."""
         if self._login is None:
             return None
-        self._exchange = Exchange(self._login, secrets.token_hex(_NONCE_BYTES))
+        self._exchange = DigestExchange(self._login, secrets.token_hex(_NONCE_BYTES))
         return encode_sasl(_SASL_XID, b"")
 
     def take_sasl(self, frame: memoryview) -> bytes | None:

@@ -25,7 +25,7 @@ class Login(Protocol):
         """Return what is proved; asked at each connection, so that it may change in between."""
 
 
-class Exchange:
+class DigestExchange:
     """The proof on one connection."""
 
     def __init__(self, login: Login, client_nonce: str) -> None:

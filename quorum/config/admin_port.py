@@ -11,12 +11,14 @@ import hmac
 import logging
 import re
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from quorum.config.address import Address, is_loopback
-from quorum.config.sasl_users import SUBJECT, lines_of
-from quorum.config.secrets import SECRET_BYTES_MIN, read_secret
+from quorum.config.last_good import LastGood
+from quorum.config.sasl_users import SUBJECT
+from quorum.config.secrets import SECRET_BYTES_MIN, lines_of, read_secret
 from quorum.config.tls import TlsSection
 from quorum.errors import ConfigError, ConfigProblem
 
@@ -30,7 +32,7 @@ _SUBJECT_MARK: Final = "dn:"
 _TOKEN_CHARS_MAX: Final = 4096
 
 
-class Role(IntEnum):
+class AdminRole(IntEnum):
     """What a caller may do; each may do what those before it may."""
 
     #: everything that changes nothing, but for snapshots, which hold all that access lists keep
@@ -41,7 +43,7 @@ class Role(IntEnum):
     ADMIN = 3
 
 
-class Holder(NamedTuple):
+class AdminHolder(NamedTuple):
     """Somebody who may ask.
 
     Attributes:
@@ -49,7 +51,7 @@ class Holder(NamedTuple):
     """
 
     name: str
-    role: Role
+    role: AdminRole
     token: bytes = b""
     subject: str = ""
 
@@ -87,40 +89,29 @@ class AdminHolders:
         Raises:
             ConfigError: one is wrong.
         """
-        self._settings = settings
-        self._holders = _read_holders(settings)
-        #: what was warned of; "": nothing
-        self._problem = ""
+        self._holders = LastGood(partial(_read_holders, settings))
 
-    def by_token(self, token: bytes) -> Holder | None:
+    def by_token(self, token: bytes) -> AdminHolder | None:
         """Return whose token it is."""
         found = None
-        for holder in self._holders:
+        for holder in self._holders.value:
             # All are compared, whatever the first ones said.
             if holder.token and hmac.compare_digest(token, holder.token):
                 found = found or holder
         return found
 
-    def by_subject(self, subject: str) -> Holder | None:
-        """Return whose certificate it is."""
-        return next((each for each in self._holders if each.subject == subject), None)
+    def by_subject(self, subject: str) -> AdminHolder | None:
+        """Return whose certificate it is; one without a subject is nobody's."""
+        return next((each for each in self._holders.value if each.subject and each.subject == subject), None)
 
-    def has(self, holder: Holder) -> bool:
+    def has(self, holder: AdminHolder) -> bool:
         """Tell whether somebody may still ask, with the same role and proof."""
-        return holder in self._holders
+        return holder in self._holders.value
 
     def reload(self) -> None:
         """Read the files again; they count for the next request."""
-        try:
-            holders = _read_holders(self._settings)
-        except ConfigError as error:
-            if self._problem != error.message:
-                log.warning("the tokens read before stay: %s; %s", error.message, error.remedy)
-            self._problem = error.message
-            return
-        if self._problem or holders != self._holders:
-            log.info("the tokens of the admin port are read again: %d", len(holders))
-        self._problem, self._holders = "", holders
+        if self._holders.reload():
+            log.info("the tokens of the admin port are read again: %d", len(self._holders.value))
 
 
 def admin_holders(settings: AdminPortSettings) -> AdminHolders | None:
@@ -193,12 +184,12 @@ def _check_tokens_file(
     problems.append(ConfigProblem(_FILE, str(path), problem, remedy))
 
 
-def _read_holders(settings: AdminPortSettings) -> list[Holder]:
+def _read_holders(settings: AdminPortSettings) -> list[AdminHolder]:
     found = []
-    for key, name, role in zip(_OLDER, ("operate", "read"), (Role.ADMIN, Role.READER), strict=True):
+    for key, name, role in zip(_OLDER, ("operate", "read"), (AdminRole.ADMIN, AdminRole.READER), strict=True):
         path = getattr(settings, key)
         if path is not None:
-            found.append(Holder(name, role, _read_older(path, key)))
+            found.append(AdminHolder(name, role, _read_older(path, key)))
     if settings.admin_tokens_file is not None:
         found += read_tokens_file(settings.admin_tokens_file)
     return found
@@ -208,14 +199,14 @@ def _read_older(path: Path, key: str) -> bytes:
     return read_secret(path, f"security.{key}", f"openssl rand -hex 32 > {path}; chmod 600 {path}")
 
 
-def read_tokens_file(path: Path) -> list[Holder]:
+def read_tokens_file(path: Path) -> list[AdminHolder]:
     """Return who is named by a file; empty lines and those that begin with # do not count.
 
     Raises:
         ConfigError: it cannot be read, is open to others, or has a line that says something else. No token is
             in its text.
     """
-    found: list[Holder] = []
+    found: list[AdminHolder] = []
     for number, line in lines_of(path, _FILE, _REMEDY):
 
         def wrong(problem: str, remedy: str = _REMEDY, at: int = number) -> ConfigError:
@@ -227,11 +218,11 @@ def read_tokens_file(path: Path) -> list[Holder]:
         name, role, proof = parts
         if not _NAME.fullmatch(name):
             raise wrong("begins with no name of 1 to 64 letters, digits, dots, dashes, @")
-        if role.upper() not in Role.__members__ or role != role.lower():
+        if role.upper() not in AdminRole.__members__ or role != role.lower():
             raise wrong(f"gives {name} a role that is none of reader, operator, admin")
         if any(each.name == name for each in found):
             raise wrong(f"names {name} again", "keep one of them")
-        holder = Holder(name, Role[role.upper()])
+        holder = AdminHolder(name, AdminRole[role.upper()])
         if proof.startswith(_SUBJECT_MARK):
             subject = proof.removeprefix(_SUBJECT_MARK)
             if not subject or not re.fullmatch(SUBJECT, subject):

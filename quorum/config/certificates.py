@@ -11,11 +11,12 @@ import logging
 import ssl
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
+from quorum.config.last_good import LastGood
 from quorum.config.tls import TlsSection, read_material
-from quorum.errors import ConfigError
-from quorum.platform.tls import HANDSHAKE_TIMEOUT_S, MakeContext, TlsMaterial, TlsPort, not_after_s
+from quorum.platform.tls import HANDSHAKE_TIMEOUT_S, MakeContext, TlsPort, not_after_s
 
 log = logging.getLogger("quorate.tls")
 
@@ -37,20 +38,15 @@ class Certificates:
         Raises:
             ConfigError: a file is wrong.
         """
-        self._settings = {name: settings[name] for name in used}
-        self._material: dict[str, TlsMaterial] = {}
+        self._material = {name: LastGood(partial(read_material, settings[name], name)) for name in used}
         #: {NAME: its port}, of those that accept
         self.ports: dict[str, TlsPort] = {}
-        #: {NAME: problem that was warned of}
-        self._problems: dict[str, str] = {}
         self._warned_s: dict[str, float] = {}
-        for name, each in self._settings.items():
-            self._material[name] = read_material(each, name)
         self._warn_of_expiry()
 
     def __contains__(self, name: str) -> bool:
         """Tell whether this process uses a NAME."""
-        return name in self._settings
+        return name in self._material
 
     def port(
         self, name: str, *, takes_plain: bool = False, timeout_s: float = HANDSHAKE_TIMEOUT_S
@@ -62,19 +58,19 @@ class Certificates:
         if name not in self:
             return None
         port = self.ports[name] = TlsPort(
-            name, lambda: self._material[name].accepting(), takes_plain=takes_plain, timeout_s=timeout_s
+            name, lambda: self._material[name].value.accepting(), takes_plain=takes_plain, timeout_s=timeout_s
         )
         return port
 
     def dialling(self, name: str) -> MakeContext:
         """Return what makes the context of a connection that this NAME dials."""
-        return lambda: self._material[name].dialling()
+        return lambda: self._material[name].value.dialling()
 
     def dialling_itself(self, name: str) -> MakeContext:
         """Return what makes the context of a connection with this NAME's own port, whatever it is called."""
 
         def make() -> ssl.SSLContext:
-            context = self._material[name].dialling()
+            context = self._material[name].value.dialling()
             context.check_hostname = False
             return context
 
@@ -84,24 +80,17 @@ class Certificates:
         """Return {NAME: when the first certificate of it that does expires, in seconds since 1970}."""
         found: dict[str, float] = {}
         for name, material in self._material.items():
-            whole = material.certificate + b"\n" + material.authorities.encode("ascii", "replace")
+            read = material.value
+            whole = read.certificate + b"\n" + read.authorities.encode("ascii", "replace")
             if (until_s := not_after_s(whole)) is not None:
                 found[name] = until_s
         return found
 
     def reload(self) -> None:
         """Read every file again; a bad one changes nothing for its NAME."""
-        for name, settings in self._settings.items():
-            try:
-                material = read_material(settings, name)
-            except ConfigError as error:
-                if self._problems.get(name) != error.message:
-                    log.warning("what was read before stays in use: %s; %s", error.message, error.remedy)
-                self._problems[name] = error.message
-                continue
-            if self._problems.pop(name, None) or material != self._material[name]:
+        for name, material in self._material.items():
+            if material.reload():
                 log.info("the files of tls.%s are read again and count from the next connection on", name)
-            self._material[name] = material
         self._warn_of_expiry()
 
     def _warn_of_expiry(self) -> None:

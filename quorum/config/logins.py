@@ -6,16 +6,15 @@ keeps what was, with one warning a change. Knows nothing of how a password is pr
 
 from __future__ import annotations
 
-import logging
 import re
-import stat
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from quorum.errors import ConfigError, ConfigProblem, UsageError, remedy_for_os
-
-log = logging.getLogger("quorate.security")
+from quorum.config.last_good import LastGood
+from quorum.config.secrets import read_small
+from quorum.errors import ConfigError, ConfigProblem, UsageError
 
 PASSWORD_BYTES_MAX: Final = 1024
 #: by which settings a broker proves itself to the quorum
@@ -38,13 +37,10 @@ class FileLogin:
             ConfigError: the file is wrong.
         """
         self.name = name
-        self._path = path
-        self._field = field
         #: what makes it another login
         self._source = name, path
-        self._password = read_password(path, field)
-        #: what was warned of; "": nothing
-        self._problem = ""
+        # Partial, so that Spark can send it to its workers.
+        self._password = LastGood(partial(read_password, path, field))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileLogin) and self._source == other._source
@@ -54,15 +50,8 @@ class FileLogin:
 
     def password(self) -> str:
         """Return the password as the file has it now, or as it was when the file was right."""
-        try:
-            self._password = read_password(self._path, self._field)
-        except ConfigError as error:
-            if self._problem != error.message:
-                log.warning("the password read before stays: %s; %s", error.message, error.remedy)
-            self._problem = error.message
-        else:
-            self._problem = ""
-        return self._password
+        self._password.reload()
+        return self._password.value
 
 
 #: by what a command proves itself to the quorum that it dials; None: by nothing
@@ -75,17 +64,7 @@ def read_password(path: Path, field: str) -> str:
     Raises:
         ConfigError: it cannot be read, is open to others, or holds something else.
     """
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise ConfigError(field, str(path), "is no regular file", _REMEDY)
-        with path.open("rb") as file:
-            content = file.read(PASSWORD_BYTES_MAX + 2)
-    except OSError as error:
-        remedy = _REMEDY if isinstance(error, FileNotFoundError) else remedy_for_os(error)
-        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", remedy) from error
-    if mode & 0o077:
-        raise ConfigError(field, str(path), "is open to other users of the machine", f"chmod 600 {path}")
+    content = read_small(path, field, PASSWORD_BYTES_MAX + 1, _REMEDY)
     password = content.decode("ascii", "replace").rstrip("\r\n")
     if len(password) > PASSWORD_BYTES_MAX or not _PASSWORD.fullmatch(password):
         raise ConfigError(field, str(path), "holds no password", _REMEDY)

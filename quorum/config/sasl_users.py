@@ -11,12 +11,13 @@ import hashlib
 import json
 import logging
 import re
-import stat
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from quorum.errors import ConfigError, ConfigProblem, remedy_for_os
+from quorum.config.last_good import LastGood
+from quorum.config.secrets import lines_of
+from quorum.errors import ConfigError, ConfigProblem
 
 log = logging.getLogger("quorate.security")
 
@@ -30,8 +31,6 @@ SUBJECT: Final = r"|[A-Z0-9.]+=(?:[^,+]|\\[,+]|[,+](?=[A-Z0-9.]+=))+"
 _FIELD: Final = "security.sasl_users_file"
 _REQUIRE: Final = "security.session_require_client_sasl_auth"
 _REMEDY: Final = "write lines as quorate users digest NAME prints them"
-#: of the file: some ten thousand users
-_FILE_BYTES_MAX: Final = 1024 * 1024
 #: a name without a colon, the realm of ZooKeeper's clients, and the hash
 _LINE: Final = re.compile(r"([!-9;-~]{1,255}):zk-sasl-md5:([0-9a-fA-F]{32})", re.ASCII)
 
@@ -51,27 +50,16 @@ class SaslUsers:
         Raises:
             ConfigError: it is wrong.
         """
-        self._path = path
-        self._hashes = read_sasl_users(path)
-        #: what was warned of; "": nothing
-        self._problem = ""
+        self._hashes = LastGood(partial(read_sasl_users, path))
 
     def get(self, name: str) -> str | None:
         """Return the hash of a user, 32 hexadecimal digits; None: there is no such user."""
-        return self._hashes.get(name)
+        return self._hashes.value.get(name)
 
     def reload(self) -> None:
         """Read the file again; it counts for proofs from now on."""
-        try:
-            hashes = read_sasl_users(self._path)
-        except ConfigError as error:
-            if self._problem != error.message:
-                log.warning("the users read before stay: %s; %s", error.message, error.remedy)
-            self._problem = error.message
-            return
-        if self._problem or hashes != self._hashes:
-            log.info("%s is read again: %d users", _FIELD, len(hashes))
-        self._problem, self._hashes = "", hashes
+        if self._hashes.reload():
+            log.info("%s is read again: %d users", _FIELD, len(self._hashes.value))
 
 
 def read_sasl_users(path: Path) -> dict[str, str]:
@@ -93,31 +81,6 @@ def read_sasl_users(path: Path) -> dict[str, str]:
     if not found:
         raise ConfigError(_FIELD, str(path), "names no user", _REMEDY)
     return found
-
-
-def lines_of(path: Path, field: str, remedy: str) -> Iterator[tuple[int, str]]:
-    """Yield (number, text) of the lines of a private file that say something: not those that begin with #.
-
-    Raises:
-        ConfigError: it cannot be read, or is open to others.
-    """
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise ConfigError(field, str(path), "is no regular file", remedy)
-        with path.open("rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        remedy = remedy if isinstance(error, FileNotFoundError) else remedy_for_os(error)
-        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", remedy) from error
-    if mode & 0o077:
-        raise ConfigError(field, str(path), "is open to other users of the machine", f"chmod 600 {path}")
-    if len(content) > _FILE_BYTES_MAX:
-        raise ConfigError(field, str(path), f"has more than {_FILE_BYTES_MAX} bytes", remedy)
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
-        text = line.strip()
-        if text and not text.startswith("#"):
-            yield number, text
 
 
 class ProofSettings(Protocol):

@@ -7,14 +7,14 @@ owner's alone. Keeps nothing.
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from quorum.config.secrets import OTHERS, read_small
 from quorum.config.settings import OPTIONAL_PATH, Raw, keys_of, read_section, setting, text
-from quorum.errors import ConfigError, ConfigProblem, remedy_for_os
+from quorum.errors import ConfigError, ConfigProblem
 from quorum.platform.tls import TlsMaterial, UnfitError
 
 #: of one file; a chain or a list of authorities has some KiB
@@ -184,17 +184,8 @@ def read_material(settings: TlsSection, name: str) -> TlsMaterial:
 def _read(path: Path | None, field: str, *, is_private: bool = False) -> bytes:
     if path is None:
         return b""
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise ConfigError(field, str(path), "is no regular file", "name a file in PEM")
-        with path.open("rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        remedy = "name a file in PEM" if isinstance(error, FileNotFoundError) else remedy_for_os(error)
-        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", remedy) from error
-    if is_private and mode & 0o077:
-        raise ConfigError(field, str(path), "is open to other users of the machine", f"chmod 600 {path}")
+    closed_to = OTHERS if is_private else 0
+    content = read_small(path, field, _FILE_BYTES_MAX, "name a file in PEM", closed_to=closed_to)
     if not content.strip() or len(content) > _FILE_BYTES_MAX:
         problem = f"holds {len(content)} bytes; PEM has 1 to {_FILE_BYTES_MAX}"
         raise ConfigError(field, str(path), problem, "name a file in PEM")

@@ -27,7 +27,7 @@ from quorum.admin.reading import Says
 from quorum.admin.state import MACHINE, PageById, PageByName, page
 from quorum.admin.view import error_answer, json_answer
 from quorum.changelog.recorder import ChangeRecorder
-from quorum.config.admin_port import Role
+from quorum.config.admin_port import AdminRole
 from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
 from quorum.node.node_view import RunningNodeView
@@ -126,7 +126,7 @@ def _snapshot(file: SnapshotFile) -> SnapshotRow:
     }
 
 
-@_NODE.add("GET", "/v1/snapshots/{name}", content=("application/octet-stream",), role=Role.ADMIN)
+@_NODE.add("GET", "/v1/snapshots/{name}", content=("application/octet-stream",), role=AdminRole.ADMIN)
 async def _get_snapshot_file(request: web.Request, name: SnapshotName) -> web.StreamResponse:
     """The file of a snapshot, with another session key; for admins."""
     member = request.app[MEMBER]

@@ -3,7 +3,7 @@
 kazoo's harness imports `kazoo.testing.common` for a cluster of Java servers. This plugin takes its place, so
 that not one of kazoo's files changes: `pytest -p tests.support.kazoo_cluster --pyargs kazoo.tests`. What the
 harness asks for is kept: users by DIGEST-MD5, the super user's digest, TLS with a client's certificate.
-Source: kazoo 2.11, KazooTestHarness.
+Source: kazoo 2.11, its module kazoo.testing.harness.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from broker.core.quotas.rates import Bucket, Left, Verdict, Window
+from broker.core.quotas.rates import Bucket, Left, Spending, Window
 from quorum.metadata.quota_records import QuotaEntity, QuotaKind, precedence
 
 #: Rates that are kept for one kind of quota: client ids cost whoever invents them nothing.
@@ -25,7 +25,7 @@ _UNLIMITED: Final = Left(math.inf)
 Share = tuple[str, str]
 
 
-class Client(NamedTuple):
+class QuotaClient(NamedTuple):
     """Who sends a request."""
 
     user: str
@@ -94,7 +94,7 @@ class ClientQuotas:
         """Say whether there is any quota of a kind: if not, nothing else need be asked."""
         return bool(self._rates[kind])
 
-    def quota_of(self, kind: QuotaKind, client: Client) -> tuple[Share, float] | None:
+    def quota_of(self, kind: QuotaKind, client: QuotaClient) -> tuple[Share, float] | None:
         """Return with whom a client shares a rate, and the rate; None: it has no quota."""
         rates = self._rates[kind]
         for entity, share in precedence(*client):
@@ -106,7 +106,7 @@ class ClientQuotas:
         """Return how many rates are kept."""
         return len(self._buckets) + sum(map(len, self._windows.values()))
 
-    def used(self, kind: QuotaKind, client: Client, size: int, now_ms: float) -> int:
+    def used(self, kind: QuotaKind, client: QuotaClient, size: int, now_ms: float) -> int:
         """Count bytes that were produced or fetched; returns for how many milliseconds to throttle."""
         found = self.quota_of(kind, client)
         if found is None:
@@ -116,7 +116,7 @@ class ClientQuotas:
         self.throttled_ms[kind] += throttle_ms
         return throttle_ms
 
-    def fetch_left(self, client: Client, now_ms: float) -> Left:
+    def fetch_left(self, client: QuotaClient, now_ms: float) -> Left:
         """Return how many bytes a client may fetch now."""
         found = self.quota_of(QuotaKind.FETCH, client)
         if found is None:
@@ -126,7 +126,7 @@ class ClientQuotas:
         self.throttled_ms[QuotaKind.FETCH] += left.throttle_ms
         return left
 
-    def mutates(self, client: Client, count: int, now_ms: float, *, is_strict: bool) -> Verdict:
+    def mutates(self, client: QuotaClient, count: int, now_ms: float, *, is_strict: bool) -> Spending:
         """Count partitions that are created or deleted; negative: they were not, after all.
 
         Args:
@@ -135,6 +135,6 @@ class ClientQuotas:
         """
         found = self.quota_of(QuotaKind.MUTATION, client)
         if found is None:
-            return Verdict(0)
+            return Spending(0)
         share, rate = found
         return self._buckets.of(share, now_ms).spend(count, rate, now_ms, is_strict=is_strict)

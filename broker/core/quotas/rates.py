@@ -22,7 +22,7 @@ THROTTLE_MS_MAX: Final = WINDOWS * WINDOW_MS
 _SPAN_MS_MIN: Final = (WINDOWS - 1) * WINDOW_MS
 
 
-class Verdict(NamedTuple):
+class Spending(NamedTuple):
     """What becomes of mutations."""
 
     throttle_ms: int
@@ -114,7 +114,7 @@ class Bucket:
         #: when it will be full
         self._full_ms = 0.0
 
-    def spend(self, amount: float, rate: float, now_ms: float, *, is_strict: bool) -> Verdict:
+    def spend(self, amount: float, rate: float, now_ms: float, *, is_strict: bool) -> Spending:
         """Take out an amount, also more than there is.
 
         Args:
@@ -134,7 +134,7 @@ class Bucket:
             throttle_ms = _debt_ms(left, rate)
         self._tokens, self._filled_ms = left, now_ms
         self._full_ms = now_ms + (most - left) * 1000 / rate
-        return Verdict(throttle_ms, passes)
+        return Spending(throttle_ms, passes)
 
     def is_clear(self, now_ms: float) -> bool:
         """Say whether it is full."""

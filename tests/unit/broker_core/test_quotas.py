@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.quotas.clients import Client, ClientQuotas
-from broker.core.quotas.rates import THROTTLE_MS_MAX, Bucket, Left, Verdict, Window
+from broker.core.quotas.clients import ClientQuotas, QuotaClient
+from broker.core.quotas.rates import THROTTLE_MS_MAX, Bucket, Left, Spending, Window
 from quorum.metadata.quota_records import DEFAULT, QuotaEntity, QuotaKind, precedence
 
-ALICE = Client("alice", "app")
+ALICE = QuotaClient("alice", "app")
 KIND = QuotaKind.PRODUCE
 
 
@@ -55,8 +55,8 @@ def test_a_quota_of_another_kind_hides_nothing(quotas: ClientQuotas) -> None:
 def test_clients_of_a_user_share_its_rate_and_users_of_a_default_do_not(quotas: ClientQuotas) -> None:
     quotas.set_quotas(QuotaEntity(DEFAULT, None), {KIND: 100.0})
     assert quotas.used(KIND, ALICE, 1000, 0) == 0
-    assert quotas.used(KIND, Client("alice", "other"), 500, 0) == 5000
-    assert quotas.used(KIND, Client("bob", "app"), 1000, 0) == 0
+    assert quotas.used(KIND, QuotaClient("alice", "other"), 500, 0) == 5000
+    assert quotas.used(KIND, QuotaClient("bob", "app"), 1000, 0) == 0
     assert quotas.throttled_ms[KIND] == 5000
 
 
@@ -135,41 +135,41 @@ def test_what_is_left_is_what_may_be_fetched() -> None:
 def test_mutations_are_a_bucket() -> None:
     bucket = Bucket()
     # Eleven seconds' worth, and more as long as there was no debt before.
-    assert bucket.spend(30, 2, 5000, is_strict=True) == Verdict(0)
-    assert bucket.spend(1, 2, 5000, is_strict=True) == Verdict(4000, passes=False)
-    assert bucket.spend(1, 2, 9000, is_strict=True) == Verdict(0)
-    assert bucket.spend(1, 2, 9000, is_strict=False) == Verdict(1000)
+    assert bucket.spend(30, 2, 5000, is_strict=True) == Spending(0)
+    assert bucket.spend(1, 2, 5000, is_strict=True) == Spending(4000, passes=False)
+    assert bucket.spend(1, 2, 9000, is_strict=True) == Spending(0)
+    assert bucket.spend(1, 2, 9000, is_strict=False) == Spending(1000)
     # What was not done is given back.
-    assert bucket.spend(-2, 2, 9000, is_strict=False) == Verdict(0)
+    assert bucket.spend(-2, 2, 9000, is_strict=False) == Spending(0)
     assert not bucket.is_clear(19_000)
     assert bucket.is_clear(20_000)
 
 
 def test_a_debt_of_mutations_is_waited_for_in_pieces() -> None:
     bucket = Bucket()
-    assert bucket.spend(1000, 1, 0, is_strict=False) == Verdict(THROTTLE_MS_MAX)
-    assert bucket.spend(1, 1, 989_000 - 1, is_strict=True) == Verdict(1, passes=False)
-    assert bucket.spend(1, 1, 989_000, is_strict=True) == Verdict(0)
+    assert bucket.spend(1000, 1, 0, is_strict=False) == Spending(THROTTLE_MS_MAX)
+    assert bucket.spend(1, 1, 989_000 - 1, is_strict=True) == Spending(1, passes=False)
+    assert bucket.spend(1, 1, 989_000, is_strict=True) == Spending(0)
 
 
 def test_invented_client_ids_take_bounded_room() -> None:
     quotas = ClientQuotas(tracked_max=10)
     quotas.set_quotas(QuotaEntity(None, DEFAULT), dict.fromkeys(QuotaKind, 1.0))
     for number in range(100):
-        client = Client("u", f"invented-{number}")
+        client = QuotaClient("u", f"invented-{number}")
         quotas.used(KIND, client, 20, number)
         quotas.used(QuotaKind.FETCH, client, 20, number)
         quotas.mutates(client, 20, number, is_strict=True)
         assert quotas.tracked() <= 30
     # The last one is still known.
-    assert quotas.used(KIND, Client("u", "invented-99"), 20, 100) > 20_000 / 2
+    assert quotas.used(KIND, QuotaClient("u", "invented-99"), 20, 100) > 20_000 / 2
     # Those that are idle go.
-    quotas.used(KIND, Client("u", "later"), 1, 1_000_000)
+    quotas.used(KIND, QuotaClient("u", "later"), 1, 1_000_000)
     assert quotas.tracked() == 21
 
 
 def test_a_client_without_a_quota_may_fetch_anything(quotas: ClientQuotas) -> None:
     quotas.set_quotas(QuotaEntity(None, "app"), {QuotaKind.FETCH: 100.0})
     assert quotas.fetch_left(ALICE, 0) == Left(1000)
-    assert quotas.fetch_left(Client("alice", "other"), 0).amount > 2**63
-    assert quotas.used(QuotaKind.FETCH, Client("alice", "other"), 10**9, 0) == 0
+    assert quotas.fetch_left(QuotaClient("alice", "other"), 0).amount > 2**63
+    assert quotas.used(QuotaKind.FETCH, QuotaClient("alice", "other"), 10**9, 0) == 0

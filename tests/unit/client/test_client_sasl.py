@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from quorum.client import Client, ClientState, NoServerError, SaslRefusedError
-from quorum.client.sasl import Exchange
+from quorum.client.sasl import DigestExchange
 from quorum.config.sasl_users import user_line
 from quorum.errors import ProtocolError
 from quorum.server.sasl import challenge, check
@@ -59,7 +59,7 @@ def client_of(hosts: str, login: Known | None = None) -> Client:
 
 
 def test_both_sides_prove_the_password() -> None:
-    exchange = Exchange(Known(), "cnonce")
+    exchange = DigestExchange(Known(), "cnonce")
     response = exchange.take(challenge("nonce"))
     assert response is not None
     assert exchange.take(check(response, "nonce", hash_of).token) is None
@@ -76,7 +76,7 @@ def test_both_sides_prove_the_password() -> None:
     ],
 )
 def test_a_server_that_does_not_follow_is_not_believed(tokens: list[bytes], told: str) -> None:
-    exchange = Exchange(Known(), "cnonce")
+    exchange = DigestExchange(Known(), "cnonce")
     for each in tokens[:-1]:
         exchange.take(each)
     with pytest.raises(ProtocolError, match=told):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.config.broker import BrokerConfig, broker_config
-from quorum.config.admin_port import AdminHolders, Role, read_tokens_file
+from quorum.config.admin_port import AdminHolders, AdminRole, read_tokens_file
 from quorum.config.audit import audit_log
 from quorum.config.node import NodeConfig, node_config
 from quorum.errors import ConfigError
@@ -93,9 +93,9 @@ def test_a_folder_for_the_audit_log_must_be_there(kind: str, tmp_path: Path) -> 
 def test_a_tokens_file_names_who_may_ask_what(tmp_path: Path) -> None:
     lines = ["# people", "", f"ann reader {TOKEN}", f" bob  operator  {OTHER}", "eve admin dn:CN=Eve Doe,O=x"]
     ann, bob, eve = read_tokens_file(written(tmp_path, "tokens", "\n".join(lines)))
-    assert (ann.name, ann.role, ann.token) == ("ann", Role.READER, TOKEN.encode())
-    assert (bob.name, bob.role, bob.token) == ("bob", Role.OPERATOR, OTHER.encode())
-    assert (eve.name, eve.role, eve.token, eve.subject) == ("eve", Role.ADMIN, b"", "CN=Eve Doe,O=x")
+    assert (ann.name, ann.role, ann.token) == ("ann", AdminRole.READER, TOKEN.encode())
+    assert (bob.name, bob.role, bob.token) == ("bob", AdminRole.OPERATOR, OTHER.encode())
+    assert (eve.name, eve.role, eve.token, eve.subject) == ("eve", AdminRole.ADMIN, b"", "CN=Eve Doe,O=x")
 
 
 @either
@@ -147,6 +147,17 @@ def test_a_certificate_counts_only_where_one_is_asked_for(kind: str, tmp_path: P
     assert problem_of(kind, tmp_path, security=security, tls=tls, **admin) == said
 
 
+def test_a_certificate_without_a_subject_is_nobodys(tmp_path: Path) -> None:
+    path = written(tmp_path, "tokens", f"ann admin {TOKEN}\neve reader dn:CN=eve")
+    tls = Authority(tmp_path / "pki").settings("all")
+    security = {"admin_tokens_file": str(path), "admin_ssl": True}
+    holders = AdminHolders(config("node", tmp_path, security=security, tls=tls).security)
+    eve = holders.by_subject("CN=eve")
+    assert eve is not None
+    assert eve.name == "eve"
+    assert holders.by_subject("") is None
+
+
 @either
 def test_off_loopback_roles_do_as_two_tokens_do(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path, "tokens", f"ann reader {TOKEN}")
@@ -173,10 +184,10 @@ def test_a_bad_file_keeps_the_tokens_that_were(tmp_path: Path, caplog: pytest.Lo
     with caplog.at_level(logging.INFO, "quorate.security"):
         holders.reload()
         holders.reload()
-    assert caplog.text.count("the tokens read before stay") == 1
+    assert caplog.text.count("what was read before stays in use") == 1
     assert holders.has(ann)
     path.write_text(f"ann operator {TOKEN}")
     holders.reload()
     assert not holders.has(ann)
-    assert holders.by_token(TOKEN.encode()) == ann._replace(role=Role.OPERATOR)
+    assert holders.by_token(TOKEN.encode()) == ann._replace(role=AdminRole.OPERATOR)
     assert holders.by_token(b"") is None

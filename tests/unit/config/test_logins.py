@@ -48,4 +48,4 @@ def test_a_password_is_read_anew_and_a_bad_file_leaves_it(
     with caplog.at_level(logging.WARNING):
         assert [login.password() for _ in range(3)] == ["new"] * 3
     assert len(caplog.records) == 1
-    assert "the password read before stays" in caplog.text
+    assert "what was read before stays in use" in caplog.text

@@ -233,7 +233,7 @@ def test_users_are_read_again_and_a_bad_file_changes_nothing(
     users.reload()
     users.reload()
     [told] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert told.startswith("the users read before stay: security.sasl_users_file = ")
+    assert told.startswith("what was read before stays in use: security.sasl_users_file = ")
     assert "line 1 is not NAME:zk-sasl-md5:HASH; write lines as quorate users digest NAME prints" in told
     assert users.get("alice") == HASH
     file.write_text(user_line("bob", "x"))
