@@ -17,7 +17,6 @@ from broker.lifecycle.peer_secret import WrongPeerSecretError, check_peer_secret
 from broker.lifecycle.state import BrokerState
 from controller.election.store import sign_again
 from quorum.client import Client
-from quorum.config.certificates import RELOAD_S
 from quorum.config.peer_secrets import PeerSecrets
 from quorum.errors import QuorateError
 from quorum.metadata.protection import prove_secrets
@@ -50,14 +49,14 @@ class SecretChanges:
         self._due.set()
 
     async def run(self) -> None:
-        """Read the file again every minute and when asked, for ever."""
-        pause_s = RELOAD_S
+        """Read the file again when asked, and until the quorum knows what it has; for ever."""
+        pause_s: float | None = None
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._due.wait()
             self._due.clear()
-            pause_s = RELOAD_S
+            pause_s = None
             try:
                 await self._follow()
             except WrongPeerSecretError as error:

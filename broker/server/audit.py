@@ -64,8 +64,7 @@ _AUDITED: Final[Mapping[int, _Audited]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _Audited("responses", "name", "Topic"),
     ApiKey.ELECT_LEADERS: _Audited("replica_election_results", "topic", "Topic"),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _Audited("results", "topic_name", "Topic"),
-    # AlterClientQuotas
-    49: _Audited("entries", "entity", "ClientQuota"),
+    ApiKey.ALTER_CLIENT_QUOTAS: _Audited("entries", "entity", "ClientQuota"),
 }
 
 
@@ -114,7 +113,7 @@ class RequestAudit:
         if isinstance(rows, GeneratorType | Iterator):
             rows = list(rows)
             answer = {**answer, audited.rows: rows}
-        word = _word(ApiKey(request.api_key).name) if request.api_key != 49 else "AlterClientQuotas"
+        word = _word(ApiKey(request.api_key).name)
         principal = _BROKER if from_broker else request.principal
         code = answer.get("error_code", 0)
         noted = False

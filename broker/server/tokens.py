@@ -63,7 +63,13 @@ class KeySet:
         self._problem = ""
 
     def find(self, key_id: str) -> jwt.PyJWK | None:
-        """Return a key; may read the set, which takes at most FETCH_TIMEOUT_S for each step."""
+        """Return a key; may read the set, which takes at most FETCH_TIMEOUT_S for each step.
+
+        Whose key is known waits for nobody who names another one.
+        """
+        known = self._keys.get(key_id)
+        if known is not None and time.monotonic() - self._read_s < KEYS_AGE_MAX_S:
+            return known
         with self._lock:
             age_s = time.monotonic() - self._read_s
             if age_s >= KEYS_AGE_MAX_S or (key_id not in self._keys and age_s >= KEYS_READ_MIN_S):

@@ -77,10 +77,11 @@ class QuotaStore:
             MetadataDecodeError: the present value is malformed. Definite.
             ContendedError: others change it all the time. Definite.
         """
-        if entity not in self._quotas and not any(changes.values()):
-            return
         assert self._trust is not None, "attached before use"
         client, path = self._nodes.client, quota_path(entity)
+        # Not by what is followed here: another broker may just have set what is to be removed.
+        if not any(changes.values()) and await client.exists(path) is None:
+            return
         # What is a user's is the brokers' own to read, as its credentials are.
         acl = None if entity.user is None else self._trust.own_access()
         for parent in quota_parents(entity):

@@ -252,7 +252,9 @@ class AuditLog:
         # Not blocked by what is no file.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._file = os.open(self._path, flags, _MODE)
-        os.fchmod(self._file, _MODE)
+        if stat.S_ISREG(os.fstat(self._file).st_mode):
+            # Never that of a device, as /dev/null.
+            os.fchmod(self._file, _MODE)
         self._size = os.fstat(self._file).st_size
         if self._size and os.pread(self._file, 1, self._size - 1) != b"\n":
             # A crash cut the last line.

@@ -84,6 +84,17 @@ def test_what_a_znode_says_counts(cluster: BrokerCluster, link: BrokerLink) -> N
     eventually(lambda: described(link) == {}, WAIT_S, "no quota is left")
 
 
+def test_what_was_just_set_elsewhere_is_removed(cluster: BrokerCluster, link: BrokerLink) -> None:
+    zookeeper, value = cluster.zookeeper, {"version": 1, "config": {"producer_byte_rate": "5"}}
+    for number in range(20):
+        path = f"/config/clients/new-{number}"
+        zookeeper.create(path, json.dumps(value).encode())
+        row = alter(link, entity(client_id=f"new-{number}"), {"producer_byte_rate": None})
+        assert row.error_code == ErrorCode.NONE
+        assert json.loads(zookeeper.get(path)[0])["config"] == {}
+        zookeeper.delete(path)
+
+
 def fetch(offset: int = 0, *, session_id: int = 0, epoch: int = -1, named: bool = True) -> Mapping[str, Any]:
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 2**20}
     return {

@@ -144,6 +144,36 @@ def test_unknown_key_ids_have_the_set_read_at_a_bounded_rate(
     assert reads == 3
 
 
+def test_a_known_key_waits_for_no_reading_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("broker.server.tokens.time.monotonic", lambda: now_s)
+    issuer = Issuer(tmp_path / "keys.json")
+    keys = KeySet(issuer.url)
+    assert keys.find("rsa") is not None
+    fetch, begun, ended = keys._fetch, threading.Event(), threading.Event()
+
+    def hanging() -> bytes:
+        begun.set()
+        assert ended.wait(30)
+        return fetch()
+
+    monkeypatch.setattr(keys, "_fetch", hanging)
+    now_s += tokens.KEYS_READ_MIN_S
+    other = threading.Thread(target=keys.find, args=("lost",))
+    other.start()
+    assert begun.wait(30)
+    found: list[object] = []
+    mine = threading.Thread(target=lambda: found.append(keys.find("rsa")))
+    mine.start()
+    mine.join(5)
+    at_once = list(found)
+    ended.set()
+    other.join()
+    mine.join()
+    assert len(at_once) == 1
+    assert at_once[0] is not None
+
+
 def test_keys_that_sign_nothing_here_do_not_count(tmp_path: Path) -> None:
     issuer = Issuer(tmp_path / "keys.json")
     issuer.add_rsa("short", bits=1024)

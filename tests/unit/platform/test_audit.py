@@ -156,3 +156,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         opened(tmp_path / "fifo").start()
     assert "is no regular file" in caught.value.message
+    # It may be a device, whose mode is others' business.
+    (tmp_path / "fifo").chmod(0o666)
+    with pytest.raises(ConfigError):
+        opened(tmp_path / "fifo").start()
+    assert (tmp_path / "fifo").stat().st_mode & 0o777 == 0o666
