@@ -142,8 +142,9 @@ class Usage:
             self._put(path, known._replace(limits=limits))
             return
         nodes, data_bytes = used_below(self.tree.get(path))
+        below = f"{path}/"
         for other, inner in quotas.items():
-            if other.startswith(path + "/"):
+            if other.startswith(below):
                 nodes -= inner.nodes
                 data_bytes -= inner.data_bytes
         self._put(path, Quota(nodes, data_bytes, limits))

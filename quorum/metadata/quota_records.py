@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from quorum.metadata.paths import CONFIG_CLIENTS, CONFIG_USERS
-from quorum.metadata.user_records import UserRecord
+from quorum.metadata.user_records import UserRecord, segment_of
 
 #: Between a user and one of its clients.
 _CLIENTS: Final = "clients"
@@ -163,7 +163,7 @@ def precedence(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, tuple[s
 
 def _segment(name: EntityName | None) -> str:
     assert name is not None, "an entity has a part"
-    return DEFAULT.value if name is DEFAULT else quote(name, safe="").replace("~", "%7E")
+    return DEFAULT.value if name is DEFAULT else segment_of(name)
 
 
 def _name(segment: str) -> EntityName:

@@ -167,9 +167,14 @@ def with_credentials(path: str, data: bytes | None, credentials: Mapping[str, st
     return UserRecord({**others, **credentials}).encode()
 
 
+def segment_of(name: str) -> str:
+    """Return how the znode of a user or a client id is named: escaped as by Kafka's Sanitizer."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
 def user_path(user: str) -> str:
     """Path of a user's settings."""
-    return f"{CONFIG_USERS}/{quote(user, safe='').replace('~', '%7E')}"
+    return f"{CONFIG_USERS}/{segment_of(user)}"
 
 
 def user_at(path: str) -> str | None:

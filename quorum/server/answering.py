@@ -76,8 +76,8 @@ class Run(NamedTuple):
     #: the operation of the last of them
     op: int
     started_ms: float
-    #: how many entries "auth" stand in their access lists
-    auth_entries: int = 0
+    #: as how many requests more they count
+    extra_units: int = 0
     #: the path to repeat in the reply, if this is a sync (which is always alone)
     sync_path: str | None = None
 
@@ -99,7 +99,7 @@ class Pipeline:
         self.ahead = 0
         #: whether the last of `_pending` takes long; then nothing is read, and so no run comes after it
         self.ends_long = False
-        #: how many more requests may be under way; each "auth" in an access list counts as one
+        #: how many more requests may be under way; some count as several (extra_units)
         self.room = host.options.outstanding_requests_max
         #: what is audited of the runs under way, also once nobody awaits their outcome; else empty
         self._audited: deque[Submitted] = deque()
@@ -285,7 +285,7 @@ class Pipeline:
                 out.append(encode_outcome(xid, zxid, value))
         count = len(run.xids)
         connection.outstanding -= count
-        self.room += count + run.auth_entries
+        self.room += count + run.extra_units
         latency_ms = host.turn.ms() - run.started_ms
         host.counters.answered(count, latency_ms)
         host.counters.commits.add(latency_ms, count)

@@ -35,7 +35,7 @@ from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
 from quorum.server.phases import OPEN, Move, Phase
 from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import INT
-from quorum.wire.operations import AHEAD_MAX, WITH_ACCESS_LISTS, auth_entries
+from quorum.wire.operations import AHEAD_MAX, WITH_ACCESS_LISTS, extra_units
 from quorum.wire.protocol import OpCode
 from quorum.wire.replies import encode_header
 from quorum.wire.requests import (
@@ -140,7 +140,7 @@ class Requests:
                 else:
                     commands.append(command)
                     xids.append(xid)
-                    units += 1 + auth_entries(command) if op in WITH_ACCESS_LISTS else 1
+                    units += 1 + extra_units(command) if op in WITH_ACCESS_LISTS else 1
                     position = after
                     continue
             if xids:

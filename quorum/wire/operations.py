@@ -22,17 +22,21 @@ from quorum.core.codes import (
     OP_SET_DATA,
     QUOTA_EXCEEDED,
 )
+from quorum.core.quotas import LIMITS
 from quorum.wire import lookups, requests
 from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import MULTI_HEADER, Buffer
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import Command
 
+_LIMITS_END: Final = f"/{LIMITS}"
 _read_multi_header: Final = MULTI_HEADER.unpack_from
 #: operations of one multi, with the entries of their access lists: these take some tens of milliseconds
 MULTI_ITEMS_MAX: Final = 10_000
 #: for how many an entry "auth" counts: it is replaced by what the client has proven
 AUTH_ITEMS: Final = 32
+#: for how many the limits node of a quota counts that is created: all that is below its path is counted
+LIMITS_ITEMS: Final = 1_000
 #: what waits for its answer while a later write goes to the log weighs so much at most
 AHEAD_MAX: Final = 256
 
@@ -85,13 +89,24 @@ def _as_zookeeper_reads(part: Command) -> Command:
     return part
 
 
-def auth_entries(command: Command) -> int:
-    """Count the entries "auth" in a command of WITH_ACCESS_LISTS, each of which AUTH_ITEMS may replace."""
+def extra_units(command: Command) -> int:
+    """Return as how many requests more a command of WITH_ACCESS_LISTS counts, by what it costs to apply."""
     op = command[0]
     if op == OP_MULTI:
-        return sum(auth_entries(part) for part in command[1] if part[0] in CREATIONS)
-    entries = command[2 if op == OP_SET_ACL else 3]
+        return sum(extra_units(part) for part in command[1] if part[0] in CREATIONS)
+    return _auth_entries(command) + (0 if op == OP_SET_ACL else _limits_items(command))
+
+
+def _auth_entries(command: Command) -> int:
+    """Count the entries "auth" in an access list, each of which AUTH_ITEMS may replace."""
+    entries = command[2 if command[0] == OP_SET_ACL else 3]
     return 0 if entries is None else sum(scheme == "auth" for _, scheme, _ in entries)
+
+
+def _limits_items(command: Command) -> int:
+    """Return for how many operations more a create counts that may begin a quota."""
+    path = command[1]
+    return LIMITS_ITEMS - 1 if path is not None and path.endswith(_LIMITS_END) else 0
 
 
 def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
@@ -116,8 +131,8 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
             parts.append(part)
         else:
             parts.append(_as_zookeeper_reads(part))
-            if op in CREATIONS and part[3] is not None:
-                items += len(part[3]) + (AUTH_ITEMS - 1) * auth_entries(part)
+            if op in CREATIONS:
+                items += len(part[3] or ()) + (AUTH_ITEMS - 1) * _auth_entries(part) + _limits_items(part)
         if items > MULTI_ITEMS_MAX:
             raise FrameTooLargeError("multi", items, MULTI_ITEMS_MAX, QUOTA_EXCEEDED)
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")

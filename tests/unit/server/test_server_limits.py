@@ -326,9 +326,14 @@ def test_a_run_that_no_entry_can_hold_ends_the_connection_and_reaches_nobody() -
     assert [(reply.xid, reply.err) for reply in other.replies()] == [(1, 0)]
 
 
+LIMITS_NODE = "/zookeeper/quota/a/zookeeper_limits"
+
+
 def test_a_multi_has_a_bounded_number_of_operations_and_entries() -> None:
     node = MemoryNode()
     client = node.greeted()
+    client.send(create(0, "/zookeeper/quota/a"))
+    client.received()
     acl = [[31, "ip", "10.0.0.1"], [1, "world", "anyone"]]
     for operations, err in (
         ([[13, "/", -1]] * MULTI_ITEMS_MAX, 0),
@@ -336,6 +341,9 @@ def test_a_multi_has_a_bounded_number_of_operations_and_entries() -> None:
         ([[13, "/", -1]] * (MULTI_ITEMS_MAX - 3) + [[1, "/a", b"", acl, 0]], 0),
         ([[13, "/", -1]] * (MULTI_ITEMS_MAX - 2) + [[1, "/b", b"", acl, 0]], -125),
         ([[13, "/", -1]] * (MULTI_ITEMS_MAX - 32) + [[1, "/b", b"", [[31, "auth", ""]], 0]], -125),
+        # Each quota that begins has a whole subtree counted.
+        ([[1, LIMITS_NODE, b"", acl[1:], 0], [2, LIMITS_NODE, -1]] * 9, 0),
+        ([[1, LIMITS_NODE, b"", acl[1:], 0], [2, LIMITS_NODE, -1]] * 10, -125),
     ):
         client.send(encode_command(1, [14, operations]), PING_FRAME)
         answer, ping = client.replies()
@@ -459,6 +467,25 @@ def test_an_auth_in_an_access_list_weighs_as_a_request(kind: str) -> None:
     node.turn()
     assert [(reply.xid, reply.err) for reply in client.replies()] == [(number, 0) for number in range(21)]
     assert not client.is_paused()
+
+
+def test_a_quota_that_begins_weighs_as_a_thousand_requests() -> None:
+    node = MemoryNode(outstanding_requests_max=1000)
+    client = node.greeted()
+    client.send(create(0, "/zookeeper/quota/a"))
+    client.received()
+    before = len(runs_of(node))
+    node.replica.holding = True
+    pair = [[1, LIMITS_NODE, b"", [[31, "world", "anyone"]], 0], [2, LIMITS_NODE, -1]]
+    client.send(*(encode_command(*numbered) for numbered in enumerate(pair * 3)))
+    assert [len(run) for run in runs_of(node)[before:]] == [1]
+    node.replica.release(1)
+    node.turn()
+    assert [len(run) for run in runs_of(node)[before:]] == [1, 2], "what is left, and the next that weighs"
+    node.replica.holding = False
+    node.replica.release()
+    node.turn()
+    assert [(reply.xid, reply.err) for reply in client.replies()] == [(number, 0) for number in range(6)]
 
 
 def test_what_weighs_counts_from_run_to_run_until_it_is_answered() -> None:
