@@ -22,6 +22,7 @@ from quorum.admin.client import use_token
 from quorum.cli.commands import (
     certs,
     changelog,
+    console,
     doctor,
     down,
     journal,
@@ -66,6 +67,7 @@ _BUILT_IN: dict[str, Command] = {
     "down": down,
     "serve": serve,
     "status": status,
+    "console": console,
     "doctor": doctor,
     "members": members,
     "shell": shell,

@@ -60,13 +60,14 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.launcher": {"admin", "errors", "platform"},
     "quorum.health": set(),
     "quorum.doctor": {"admin", "config", "errors", "health", "platform"},
+    "quorum.console": {"admin", "changelog", "doctor", "errors", "health", "platform"},
     "quorum.cli.shell": {"client", "errors", "platform", "wire"},
     "quorum.cli.offline": {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
         *("raft.requests", "raft.snapshots"),
     },
     "quorum.cli.commands": {
-        *("admin", "cli.offline", "cli.shell", "client", "config", "doctor", "errors", "health", "launcher"),
+        *("admin", "cli.offline", "cli.shell", "client", "config", "console", "doctor", "errors", "health", "launcher"),
         *("metadata", "node", "platform"),
     },
     "quorum.cli": {"admin", "cli.commands", "config", "errors", "platform"},
@@ -90,6 +91,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker.local": {"config", "lifecycle"},
     "broker.health": set(),
     "broker.doctor": {"client", "config", "health"},
+    "broker.console": {"client"},
     "broker.commands": {"client", "config", "lifecycle", "stores"},
     "pipeline": set(),
     "pipeline.errors": set(),
@@ -112,7 +114,7 @@ FOREIGN: dict[str, set[str]] = {
     "broker": {
         *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),
         *("quorum.local", "quorum.launcher", "quorum.cli", "quorum.admin", "controller"),
-        *("quorum.health", "quorum.doctor"),
+        *("quorum.health", "quorum.doctor", "quorum.console"),
     },
     "pipeline": {
         *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),
