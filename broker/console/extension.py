@@ -15,7 +15,10 @@ from typing import Any
 
 from aiohttp import web
 
+from broker.console.acting import Acting
+from broker.console.kafka import KafkaAsker, addresses
 from broker.console.meaning import concerns, meaning
+from broker.console.pages import Pages
 from broker.console.topics import TopicCopy, Topics, items, partitions_of, past_topics, past_znodes
 from quorum.console.extension import Action, Call, Rows
 from quorum.console.upstream import RefusedError, Upstream
@@ -28,17 +31,23 @@ from quorum.metadata.records import BrokerRecord, ControllerRecord
 class BrokerPages:
     """The extension of one console."""
 
-    pages = ("topics", "partitions", "groups")
-    actions: tuple[Action, ...] = ()
-
-    def __init__(self) -> None:
+    def __init__(self, bootstrap: str | None, *, records: bool) -> None:
         self._topics = TopicCopy()
+        self._kafka = KafkaAsker(bootstrap)
+        self._pages = Pages(self._topics, self._kafka)
+        self._may_read = records
+        self.actions: tuple[Action, ...] = Acting(self._topics, self._kafka).actions
         #: brokers that were registered
         self._known: set[int] = set()
         self._rows = Rows()
 
     def add_routes(self, app: web.Application) -> None:
         """Add endpoints below /api."""
+        self._pages.add_to(app, self._may_read)
+
+    async def close(self) -> None:
+        """End connections to brokers."""
+        await self._kafka.close()
 
     def concerns(self, path: str) -> bool:
         """Whether a change of this znode may change the rows or the findings."""
@@ -116,13 +125,14 @@ def _rows(
 
 def _clients(row: Mapping[str, Any]) -> str | None:
     """Return the address for clients among the listeners of a registration."""
-    for endpoint in row.get("endpoints", ()):
-        listener, _, address = str(endpoint).partition("://")
-        if listener == "CLIENT":
-            return address
-    return None
+    return next(iter(addresses(row.get("endpoints", ()))), None)
 
 
-def extension() -> BrokerPages:
-    """Make the extension."""
-    return BrokerPages()
+def extension(bootstrap: str | None, *, records: bool) -> BrokerPages:
+    """Make the extension.
+
+    Args:
+        bootstrap: brokers that were named, "host:port,…"; None: those that are registered.
+        records: whether pages may read records.
+    """
+    return BrokerPages(bootstrap, records=records)

@@ -69,14 +69,15 @@ class Action(NamedTuple):
 
 
 class Extension(Protocol):
-    """What the value of an entry point, a function without arguments, returns."""
+    """What the value of an entry point, called as in `extensions`, returns."""
 
-    #: names of the pages that it brings
-    pages: tuple[str, ...]
     actions: tuple[Action, ...]
 
     def add_routes(self, app: web.Application) -> None:
         """Add endpoints below /api."""
+
+    async def close(self) -> None:
+        """End what it holds open."""
 
     async def rows(self, upstream: Upstream, quorum: QuorumSeen, /) -> Rows:
         """Look at what runs on top of the quorum."""
@@ -93,7 +94,12 @@ class Extension(Protocol):
         """Say what a change means for the timeline: (kind, subject, text)."""
 
 
-def extensions() -> list[Extension]:
-    """Make those that are installed."""
+def extensions(bootstrap: str | None, *, records: bool) -> list[Extension]:
+    """Make those that are installed.
+
+    Args:
+        bootstrap: brokers that were named, "host:port,…"; None: those that are registered.
+        records: whether pages may read records.
+    """
     found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name)
-    return [cast("Extension", entry.load()()) for entry in found]
+    return [cast("Extension", entry.load()(bootstrap, records=records)) for entry in found]

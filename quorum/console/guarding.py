@@ -18,9 +18,9 @@ from typing import Final
 from aiohttp import web
 
 from quorum.admin.endpoint import Handler
-from quorum.admin.view import BadInputError, error_answer
+from quorum.admin.view import BadInputError, answer_to, error_answer
 from quorum.console.upstream import RefusedError
-from quorum.errors import QuorateError, shown
+from quorum.errors import QuorateError, UnreachableError, shown
 
 #: of a change: a znode's value, in base64
 REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024
@@ -88,8 +88,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error_answer(error.status, error.problem, error.remedy, **more)
     except BadInputError as error:
         return error_answer(400, error.problem, error.remedy, field=error.field)
+    except UnreachableError as error:
+        return error_answer(503, error.message, error.remedy)
     except QuorateError as error:
-        return error_answer(503 if error.definite else 504, error.message, error.remedy)
+        return answer_to(error)
     except web.HTTPNotFound:
         return error_answer(404, f"nothing is at {request.path}", "begin at /")
     except web.HTTPRequestEntityTooLarge:

@@ -28,4 +28,22 @@ async def _transfer(call: Call, body: Transfer) -> Mapping[str, object]:
     return {"text": f"node {done['leader_id']} leads, in term {done['term']}"}
 
 
-ACTIONS: Final = (Action("transfer-leadership", Transfer, _preview_transfer, _transfer),)
+class Snapshot(NamedTuple):
+    """Take a snapshot of the node that is asked."""
+
+
+async def _preview_snapshot(call: Call, _body: Snapshot) -> Mapping[str, object]:
+    return {"text": f"The node at {call.upstream.url} is to take a snapshot, in the background."}
+
+
+async def _snapshot(call: Call, _body: Snapshot) -> Mapping[str, object]:
+    done = await call.upstream.fields(
+        "/v1/snapshots", method="POST", fields={}, authorization=call.authorization
+    )
+    return {"text": f"a snapshot is taken, up to log index {done['log_index']}"}
+
+
+ACTIONS: Final = (
+    Action("take-snapshot", Snapshot, _preview_snapshot, _snapshot),
+    Action("transfer-leadership", Transfer, _preview_transfer, _transfer),
+)

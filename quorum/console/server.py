@@ -110,7 +110,7 @@ async def serving(options: Options) -> AsyncIterator[Serving]:
     Raises:
         AddressInUseError: the port is taken, or cannot be listened on.
     """
-    added = extensions()
+    added = extensions(options.bootstrap, records=options.records)
     scope = Scope(options.admin, options.bootstrap)
     async with upstream(options.admin or DEFAULT_ADMIN_URLS) as nodes:
         watcher = Watcher(nodes, scope, added, named=bool(options.admin))
@@ -138,6 +138,8 @@ async def serving(options: Options) -> AsyncIterator[Serving]:
             await runner.cleanup()
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+            for each in added:
+                await each.close()
 
 
 def _app(options: Options, nodes: Upstream, watcher: Watcher, added: Sequence[Extension]) -> web.Application:

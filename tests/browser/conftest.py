@@ -42,7 +42,8 @@ def url(options: Options) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def zookeeper(cluster: BrokerCluster) -> Iterator[KazooClient]:
-    client = cluster.zookeeper()
+    client = KazooClient(cluster.nodes.hosts)
+    client.start(WAIT_S)
     yield client
     client.stop()
     client.close()

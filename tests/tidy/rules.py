@@ -91,7 +91,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker.local": {"config", "lifecycle"},
     "broker.health": set(),
     "broker.doctor": {"client", "config", "health"},
-    "broker.console": {"client"},
+    "broker.console": {"client", "log"},
     "broker.commands": {"client", "config", "lifecycle", "stores"},
     "pipeline": set(),
     "pipeline.errors": set(),

@@ -1,15 +1,21 @@
 // The frame of every page: navigation, verdict, the time that is looked at.
 import { html, render, useEffect, useRef, useState } from "./libraries.js";
 import { Dialogs, done } from "./actions.js";
+import { Group, Groups } from "./groups.js";
 import { Overview } from "./overview.js";
 import { Main } from "./parts.js";
+import { Partitions } from "./partitions.js";
 import { address, asOf, get, hrefOf, listen, live, session, setParams } from "./state.js";
 import { plain, timeText } from "./text.js";
+import { Topic, Topics } from "./topics.js";
 import { Timeline } from "./timeline.js";
 import { Znodes } from "./znodes.js";
 
 const PAGES = [
   ["overview", "Overview", Overview],
+  ["topics", "Topics", Topics, Topic],
+  ["partitions", "Partitions", Partitions],
+  ["groups", "Groups", Groups, Group],
   ["znodes", "Znodes", Znodes],
   ["timeline", "Timeline", Timeline],
 ];
@@ -17,7 +23,7 @@ const PAGES = [
 function Frame() {
   const { page, name } = address.value;
   const found = PAGES.find(([id]) => id === page);
-  const Page = found?.[2] ?? Nothing;
+  const Page = (name === null ? found?.[2] : found?.[3]) ?? Nothing;
   return html`<a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main").focus())}>Skip to the page</a>
     <header><div class="bar">
       <a class="brand" href=${hrefOf("overview")}><img src="icon.svg" alt="" width="24" height="24" />Quorate</a>
@@ -73,7 +79,7 @@ function AsOf() {
     <label for="as-of">As of</label>
     <input id="as-of" type="range" aria-label="As of" min=${first} max=${zxid} value=${shown} onInput=${drag}
       aria-valuetext=${past === null ? "now" : `zxid ${shown}`} />
-    <output for="as-of">${past === null && dragged === null ? `now · zxid ${zxid}` : `zxid ${shown}${moment && dragged === null ? ` · ${timeText(moment)}` : ""}`}</output>
+    <span class="moment">${past === null && dragged === null ? `now · zxid ${zxid}` : `zxid ${shown}${moment && dragged === null ? ` · ${timeText(moment)}` : ""}`}</span>
     <button disabled=${past === null} onClick=${() => setParams({ as_of: undefined })}>Now</button>
   </div>`;
 }

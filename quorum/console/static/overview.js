@@ -87,9 +87,13 @@ function transfer(nodes) {
   });
 }
 
+const snapshot = () =>
+  openDialog({ title: "Take snapshot", action: "take-snapshot", intro: "A node writes its state to a file and drops the part of its journal before it.", body: () => ({}) });
+
 function Nodes({ nodes }) {
   const may = mayAct("transfer-leadership") && nodes.some((each) => each.role === "follower" && each.voter);
   return html`<section><div class="head"><h2 id="nodes">Nodes</h2>
+    <span class="spring"></span>${mayAct("take-snapshot") && html`<button onClick=${snapshot}>Take snapshot</button>`}
     ${may && html`<button onClick=${() => transfer(nodes)}>Transfer leadership</button>`}</div>
     <div class="scroll" tabindex="0" role="region" aria-labelledby="nodes"><table>
       <thead><tr><th scope="col">Node</th><th scope="col">Role</th><th scope="col" class="n">Term</th><th scope="col" class="n">Commit</th>

@@ -136,10 +136,10 @@ const RETRY_MS = 3000;
 /**
  * Load something, and again when it may have changed.
  * key: what is wanted, as a text; load: () → promise; concerns: (path) → whether its change matters, or null: every
- * look at the cluster does, too.
+ * look at the cluster does, too; everyMs: how often it is loaded again whatever happens, for what is in no event.
  * Returns {data, problem, state, reload}; data stays while something is loaded again.
  */
-export function useView(key, load, concerns = null) {
+export function useView(key, load, concerns = null, everyMs = 0) {
   const [view, setView] = useState({ key: null, data: null, problem: null });
   const now = useRef({});
   now.current = { key, load, concerns, problem: view.problem };
@@ -153,7 +153,7 @@ export function useView(key, load, concerns = null) {
       }
       running = true;
       wanted = false;
-      const asked = now.current;
+      const asked = now.current, begun = performance.now();
       try {
         const data = await asked.load();
         if (!gone) setView({ key: asked.key, data, problem: null });
@@ -162,7 +162,8 @@ export function useView(key, load, concerns = null) {
         if (!gone) setView((before) => ({ ...before, problem, failed: asked.key }));
         setTimeout(() => !gone && run(), RETRY_MS);
       }
-      await new Promise((done) => setTimeout(done, AGAIN_MS));
+      // What is long to load is not loaded all the time.
+      await new Promise((done) => setTimeout(done, Math.max(AGAIN_MS, 3 * (performance.now() - begun))));
       running = false;
       if (!gone && (wanted || now.current.key !== asked.key)) run();
     }
@@ -175,8 +176,10 @@ export function useView(key, load, concerns = null) {
       if (paths === null || (concerns ? paths.some(concerns) : looked || paths.length)) run();
     };
     watchers.add(watcher);
+    const timer = everyMs && setInterval(() => document.visibilityState === "visible" && watcher([], true), everyMs);
     return () => {
       gone = true;
+      clearInterval(timer);
       watchers.delete(watcher);
     };
   }, []);
