@@ -164,9 +164,7 @@ class Acting:
         result = (await client.alter_reassignments({key: _ids(body.replicas)}))[key]
         if result.error_code:
             raise BrokerRequestError(f"{body.name}-{body.partition}", result.error_code, result.message)
-        throttled = (
-            "; quorate reassign --verify takes the throttle away when it is done" if body.throttle else ""
-        )
+        throttled = "; `quorate reassign throttle` ends the throttle" if body.throttle else ""
         return {"text": f"{body.name}-{body.partition} moves{throttled}"}
 
     async def _moving(self, call: Call, name: str) -> list[PartitionKey]:

@@ -17,14 +17,16 @@ from typing import Any, Final, NamedTuple
 from broker.client.partition_admin import PartitionAdminClient
 from broker.console.topics import Topics as TopicRows
 from broker.console.topics import items, partitions_of
-from quorum.console.upstream import Upstream
-from quorum.errors import QuorateError, UnreachableError
+from quorum.console.upstream import RefusedError, Upstream
+from quorum.errors import QuorateError, UnreachableError, printable
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.tls import DIALLING
 
 TIMEOUT_MS: Final = 4_000
 #: an answer that is older is asked for again
 FRESH_S: Final = 2.0
+#: how long a page waits for a new one; then it gets the last one
+PATIENCE_S: Final = 1.5
 _LATEST, _EARLIEST = -1, -2
 
 
@@ -77,12 +79,15 @@ class KafkaAsker:
     def __init__(self, bootstrap: str | None) -> None:
         self._named = bootstrap
         self._client: PartitionAdminClient | None = None
-        self._asking = asyncio.Lock()
-        self._logs = Logs()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._logs = Logs(problem="they have not answered yet")
         self._asked_s = float("-inf")
 
     async def close(self) -> None:
         """End every connection."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
 
@@ -110,31 +115,39 @@ class KafkaAsker:
             await client.close()
 
     async def logs(self, nodes: Upstream, topics: TopicRows) -> Logs:
-        """Return what brokers say of all partitions that have a leader."""
-        async with self._asking:
-            if time.monotonic() - self._asked_s > FRESH_S:
-                self._logs = await self._ask(nodes, topics)
-                self._asked_s = time.monotonic()
-            return self._logs
+        """Return what brokers say of all partitions that have a leader; what they said before, if they wait."""
+        if self._refreshing is None or self._refreshing.done():
+            if time.monotonic() - self._asked_s < FRESH_S:
+                return self._logs
+            self._refreshing = asyncio.create_task(self._refresh(nodes, topics))
+        await asyncio.wait({self._refreshing}, timeout=PATIENCE_S)
+        return self._logs
+
+    async def _refresh(self, nodes: Upstream, topics: TopicRows) -> None:
+        try:
+            self._logs = await self._ask(nodes, topics)
+        except (QuorateError, RefusedError, TimeoutError) as error:
+            await self.forget()
+            told = printable(str(error)) or "brokers did not answer in time"
+            self._logs = Logs(groups=self._logs.groups, problem=told)
+        self._asked_s = time.monotonic()
 
     async def _ask(self, nodes: Upstream, topics: TopicRows) -> Logs:
         groups = {row["group_id"]: _group(row) async for row in items(nodes, "/v1/groups")}
+        # Groups are known even if no broker answers.
+        self._logs = self._logs._replace(groups=groups)
         keys = [
             PartitionKey(each.topic, each.partition)
             for each in partitions_of(topics)
             if each.status != "offline"
         ]
-        try:
-            client = await self.client(nodes)
-            async with asyncio.timeout(2 * TIMEOUT_MS / 1000):
-                starts, ends, sizes = await asyncio.gather(
-                    client.list_offsets(dict.fromkeys(keys, _EARLIEST)),
-                    client.list_offsets(dict.fromkeys(keys, _LATEST)),
-                    client.log_sizes(),
-                )
-        except (QuorateError, TimeoutError) as error:
-            await self.forget()
-            return Logs(groups=groups, problem=str(error) or "brokers did not answer in time")
+        client = await self.client(nodes)
+        async with asyncio.timeout(2 * TIMEOUT_MS / 1000):
+            starts, ends, sizes = await asyncio.gather(
+                client.list_offsets(dict.fromkeys(keys, _EARLIEST)),
+                client.list_offsets(dict.fromkeys(keys, _LATEST)),
+                client.log_sizes(),
+            )
         return Logs(_known(starts), _known(ends), sizes, groups)
 
 

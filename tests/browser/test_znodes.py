@@ -115,11 +115,26 @@ def test_a_deletion_wants_the_name_and_can_be_put_back(pages: Pages, zookeeper: 
     tab.get_by_role("tab", name="History").click()
     expect(pages.get("history")).to_have_count(2)
     pages.get("history", op="d").get_by_role("button").first.click()
+    expect(tab.get_by_label("Difference to the version before")).to_contain_text("- do not lose")
+    pages.check()
     pages.press("Put back")
     box.get_by_role("button", name="Preview").click()
     box.get_by_role("button", name="Confirm").click()
     expect(pages.get("version")).to_have_text("0")
     assert zookeeper.get("/precious")[0] == b"do not lose"
+
+
+def test_an_old_value_is_put_back(pages: Pages, zookeeper: KazooClient) -> None:
+    zookeeper.create("/older", b"old")
+    zookeeper.set("/older", b"new")
+    pages.open("#/znodes?path=/older&tab=history")
+    pages.get("history", op="c").get_by_role("button", name="Put back").click()
+    box = dialog(pages)
+    expect(box.get_by_label("Data")).to_have_value("old")
+    box.get_by_role("button", name="Preview").click()
+    box.get_by_role("button", name="Confirm").click()
+    expect(pages.get("history")).to_have_count(3)
+    assert zookeeper.get("/older")[0] == b"old"
 
 
 def test_create_below_a_znode(pages: Pages, zookeeper: KazooClient) -> None:

@@ -131,7 +131,7 @@ function HeatMap({ brokers, cells }) {
     drawn.current = requestAnimationFrame(draw);
   };
   useEffect(() => {
-    const watcher = new ResizeObserver(() => setWidth(box.current.clientWidth));
+    const watcher = new ResizeObserver(() => box.current && setWidth(box.current.clientWidth));
     watcher.observe(box.current);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", draw);

@@ -112,7 +112,7 @@ function Detail({ path, found, tab }) {
         : html`<${Chip} kind="role">version <span data-testid="version">${found.stat.version}</span><//>`}
       ${found.stat.ephemeral_owner !== "0" && html`<${Chip} kind="info">ephemeral<//>`}
       <span class="spring"></span>
-      <${Buttons} path=${path} found=${found} />
+      <${Buttons} path=${path} found=${found} tab=${selected} />
     </div>
     <${Tabs} label="Znode" tabs=${TABS} selected=${selected} onSelect=${(id) => setParams({ tab: id === "data" ? undefined : id }, { replace: true })} />
     <div role="tabpanel" aria-labelledby=${`tab-${selected}`} tabindex="0">
@@ -122,8 +122,8 @@ function Detail({ path, found, tab }) {
     </div>`;
 }
 
-function Buttons({ path, found }) {
-  if (found.deleted) return null;
+function Buttons({ path, found, tab }) {
+  if (found.deleted) return tab === "data" && mayAct("create-znode") && html`<button onClick=${() => recreate(path, found.data)}>Put back</button>`;
   return html`<div class="buttons">
     ${mayAct("set-znode") && html`<button onClick=${() => edit(path, found)}>Edit</button>`}
     ${mayAct("create-znode") && html`<button onClick=${() => create(path)}>Create</button>`}
@@ -221,19 +221,33 @@ function statText(key, value) {
 
 const OPS = { c: "created", u: "set", d: "deleted" };
 
+const readAt = (path, zxid) =>
+  get("znodes", { path, as_of: zxid }).then((each) => (each.found && !each.deleted ? each.data : null), () => null);
+const before = (zxid) => String(BigInt(zxid) - 1n);
+
+/** Put the value of a change back: the one before a deletion, else the one that it made. */
+async function putBack(path, found, change) {
+  const data = await readAt(path, change.op === "d" ? before(change.zxid) : change.zxid);
+  if (found.deleted) recreate(path, data);
+  else edit(path, found, data, "Put back");
+}
+
 function History({ path, found }) {
   const [chosen, setChosen] = useState(null);
   if (!found.history.length) return html`<p class="nothing">The history that is kept (from zxid ${found.first_zxid}) has no change of it.</p>`;
+  const may = found.deleted ? mayAct("create-znode") : mayAct("set-znode");
+  const offers = (each, index) => may && (chosen === null || chosen === each.zxid) && (found.deleted || index > 0);
   return html`<ol class="history">
       ${found.history.map(
-        (each) => html`<li key=${each.zxid} data-testid="history" data-zxid=${each.zxid} data-op=${each.op} class=${chosen === each.zxid ? "chosen" : ""}>
-          <button class="row" aria-expanded=${chosen === each.zxid ? "true" : "false"} onClick=${() => setChosen(chosen === each.zxid ? null : each.zxid)}>
+        (each, index) => html`<li key=${each.zxid} data-testid="history" data-zxid=${each.zxid} data-op=${each.op} class=${chosen === each.zxid ? "chosen" : ""}>
+          <div class="line"><button class="row" aria-expanded=${chosen === each.zxid ? "true" : "false"} onClick=${() => setChosen(chosen === each.zxid ? null : each.zxid)}>
             <span class="op ${each.op}">${OPS[each.op]}</span>
             <span>version ${each.version}</span><span>${bytesText(each.size)}</span>
             <span>zxid ${each.zxid}</span><time title=${timeText(each.ts_ms)}>${agoText(each.ts_ms)}</time>
             ${each.session_id && html`<small>session ${each.session_id}</small>`}
           </button>
-          ${chosen === each.zxid && html`<${Version} path=${path} found=${found} change=${each} />`}
+          ${offers(each, index) && html`<button onClick=${() => putBack(path, found, each)}>Put back</button>`}</div>
+          ${chosen === each.zxid && html`<${Version} path=${path} change=${each} />`}
         </li>`,
       )}
     </ol>
@@ -241,22 +255,14 @@ function History({ path, found }) {
 }
 
 /** One version beside the one before. */
-function Version({ path, found, change }) {
+function Version({ path, change }) {
   const [texts, setTexts] = useState(null);
-  const zxid = BigInt(change.zxid);
   useEffect(() => {
-    const read = (at) => get("znodes", { path, as_of: at }).then((each) => (each.found && !each.deleted ? each.data : null), () => null);
-    Promise.all([read(String(zxid - 1n)), change.op === "d" ? null : read(change.zxid)]).then(([before, after]) => setTexts({ before, after }));
+    Promise.all([readAt(path, before(change.zxid)), change.op === "d" ? null : readAt(path, change.zxid)]).then(([was, is]) => setTexts({ was, is }));
   }, [change.zxid]);
   if (!texts) return html`<p class="loading">Loading…</p>`;
-  const back = change.op === "d" ? texts.before : texts.after;
-  const put = () => (found.deleted ? recreate(path, back) : edit(path, found, back, "Put back"));
-  const may = found.deleted ? mayAct("create-znode") : mayAct("set-znode");
-  return html`<${Difference} before=${texts.before} after=${texts.after} />
-    <div class="buttons">
-      <a class="button" href=${hrefOf("znodes", null, { path, as_of: change.zxid })}>See all at that time</a>
-      ${may && back !== null && html`<button onClick=${put}>Put back</button>`}
-    </div>`;
+  return html`<${Difference} before=${texts.was} after=${texts.is} />
+    <a class="button" href=${hrefOf("znodes", null, { path, as_of: change.zxid })}>See all at that time</a>`;
 }
 
 /** Lines that went and came; those that stay are kept where they are. */
