@@ -115,7 +115,7 @@ class KafkaAsker:
             await client.close()
 
     async def logs(self, nodes: Upstream, topics: TopicRows) -> Logs:
-        """Return what brokers say of all partitions that have a leader; what they said before, if they wait."""
+        """Return what brokers say of partitions with a leader, or what they said last, if they are slow."""
         if self._refreshing is None or self._refreshing.done():
             if time.monotonic() - self._asked_s < FRESH_S:
                 return self._logs

@@ -15,13 +15,14 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 from aiohttp import web
 
 from quorum.admin.reading import Says, fields_of, read_object, read_query
 from quorum.admin.view import BadInputError, error_answer, json_answer
-from quorum.console import leading, znodes
+from quorum.console import leading, runs, znodes
 from quorum.console.extension import Call, Extension, Rows, extensions
 from quorum.console.files import add_files
 from quorum.console.guarding import (
@@ -64,6 +65,7 @@ class Options:
         host, port: where it listens; port 0 takes a free one.
         read_only: whether every change is refused.
         records: whether records of topics may be read.
+        results: folder whose folders are recorded runs; None: there is none.
     """
 
     admin: tuple[str, ...] = ()
@@ -72,6 +74,7 @@ class Options:
     port: int = 8080
     read_only: bool = False
     records: bool = True
+    results: Path | None = None
 
 
 class AsOfQuery(NamedTuple):
@@ -98,9 +101,11 @@ class Serving(NamedTuple):
 
     Attributes:
         url: as http://127.0.0.1:8080/.
+        watching: ends with an error alone, and then the console is of no use.
     """
 
     url: str
+    watching: asyncio.Task[None]
 
 
 @contextlib.asynccontextmanager
@@ -132,7 +137,7 @@ async def serving(options: Options) -> AsyncIterator[Serving]:
                 raise AddressInUseError(problem, remedy) from error
             host, port = runner.addresses[0][:2]
             shown_host = f"[{host}]" if ":" in host else host
-            yield Serving(f"http://{shown_host}:{port}/")
+            yield Serving(f"http://{shown_host}:{port}/", watching)
         finally:
             watcher.close()
             await runner.cleanup()
@@ -149,6 +154,7 @@ def _app(options: Options, nodes: Upstream, watcher: Watcher, added: Sequence[Ex
     app[TOKEN], app[READ_ONLY] = secrets.token_urlsafe(32), options.read_only
     app[NAMES] = frozenset(("localhost", options.host.lower()))
     app[OPEN_RECORDS] = options.records
+    app[runs.RESULTS] = options.results
     app[CALL] = _call
     app[_ADDED] = added
     actions = [
@@ -168,6 +174,7 @@ def _app(options: Options, nodes: Upstream, watcher: Watcher, added: Sequence[Ex
     app.router.add_get("/api/znodes/history", znodes.get_history)
     app.router.add_get("/api/timeline", _get_timeline)
     app.router.add_get("/api/moment", _get_moment)
+    app.router.add_get("/api/runs", runs.get_runs)
     for extension in added:
         extension.add_routes(app)
     add_files(app)

@@ -67,7 +67,7 @@ class Overview:
 
     Attributes:
         number: rises with each one that differs from the one before.
-        at_s: monotonic time.
+        at_s: monotonic time of its end.
         source: ok, no-quorum (nodes answer, none leads) or gone (none answers).
     """
 
@@ -146,7 +146,8 @@ class Watcher:
     def _noticed(self, _zxid: int, paths: Sequence[str] | None) -> None:
         if paths is None or any(each.concerns(path) for path in paths for each in self._extensions):
             self._dirty = True
-            self._wanted.set()
+            if self._listeners:
+                self._wanted.set()
         self._tell(paths)
 
     def _tell(self, paths: Sequence[str] | None) -> None:
@@ -187,7 +188,7 @@ class Watcher:
         cluster_id = next((node.cluster_id for node in self._known.values() if node.cluster_id), None)
         looked = (each.examined for each in self._looked)
         found = report(cluster_id, examine(QUORUM_CHECKS, quorum), *looked, processes)
-        await self._publish(quorum, found, begun_s)
+        await self._publish(quorum, found)
 
     async def _examine(self, examiner: Examiner, quorum: QuorumSeen) -> Looked:
         try:
@@ -196,7 +197,7 @@ class Watcher:
         except TimeoutError:
             return Looked(skip_all(examiner.CHECKS, f"it took longer than {REST_TIMEOUT_S:g} s"))
 
-    async def _publish(self, quorum: QuorumSeen, found: Report, begun_s: float) -> None:
+    async def _publish(self, quorum: QuorumSeen, found: Report) -> None:
         leads = any(node.leader_id is not None for node in quorum.nodes)
         source = "ok" if leads else "no-quorum" if quorum.nodes else "gone"
         nodes = tuple(_node_rows(quorum, self._known))
@@ -205,7 +206,7 @@ class Watcher:
         new = (source, found, nodes, self._rows)
         if before is None or (before.source, before.found, before.nodes, before.rows) != new:
             number += 1
-        self.overview = Overview(number, begun_s, source, found, nodes, self._rows)
+        self.overview = Overview(number, time.monotonic(), source, found, nodes, self._rows)
         if before is None or number != before.number:
             self._tell([])
         async with self._done:

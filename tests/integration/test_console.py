@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import http.client
@@ -302,32 +303,90 @@ def test_a_console_that_only_reads_refuses_every_change(quorum: Ensemble) -> Non
         assert console.ask("POST", "/").status == 403
 
 
+@contextlib.contextmanager
+def process(*words: str) -> Iterator[tuple[Console, subprocess.Popen[str]]]:
+    """Run the command, and yield it once it serves."""
+    command = [sys.executable, "-m", "quorum", *words, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as running:
+        try:
+            assert running.stdout is not None
+            line = running.stdout.readline()
+            assert line.startswith("console: http://127.0.0.1:")
+            yield Console(line.removeprefix("console: ").strip()), running
+        finally:
+            running.kill()
+
+
+def test_it_has_no_rights_of_its_own(tmp_path: Path) -> None:
+    """With a reader's token it changes nothing, unless the browser sends one that may."""
+    settings: dict[str, object] = {}
+    for role in ("read", "operate"):
+        file = tmp_path / role
+        file.touch(mode=0o600)
+        file.write_text(f"{role}-" + "x" * 40)
+        settings[f"admin_{role}_token_file"] = str(file)
+    with ensemble_in_thread(1, {"security": settings}) as quorum:
+        words = ("--token-file", str(tmp_path / "read"), "console", "--admin", quorum.admin_urls[0])
+        with process(*words) as (console, _):
+            assert console.get("/api/overview").fields["verdict"] == "healthy"
+            body = {"path": "/made", "data": None}
+            refused = console.ask("POST", "/api/actions/create-znode", body, console.proof)
+            assert refused.status == 403
+            assert "this token does not allow" in refused.fields["detail"]
+            mine = {**console.proof, "Authorization": f"Bearer operate-{'x' * 40}"}
+            assert console.ask("POST", "/api/actions/create-znode", body, mine).status == 200
+            wrong = {**console.proof, "Authorization": "Bearer wrong"}
+            assert console.ask("POST", "/api/actions/create-znode", body, wrong).status == 401
+
+
+def test_runs_are_read_from_their_folder(tmp_path: Path, quorum: Ensemble) -> None:
+    run = {
+        "seed": 7,
+        "workloads": ["registers"],
+        "began_ns": 10**9,
+        "ended_ns": 11 * 10**9,
+        "faults": [{"nemesis": "kill", "target": "node-1", "started_ns": 2 * 10**9, "stopped_ns": 3 * 10**9}],
+    }
+    for name, text in (("a", json.dumps(run)), ("b", "{"), ("c", None)):
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "run.json").write_text(text)
+    options = Options(quorum.admin_urls, port=0, results=tmp_path)
+    with in_thread(lambda: serving(options), "console") as (running, _):
+        whole = Console(running.url).get("/api/runs").fields
+        third, second, first = whole["items"]
+        assert "has no run.json" in third["problem"]
+        assert "run.json cannot be read" in second["problem"]
+        assert (first["seed"], first["seconds"], first["problem"]) == ("7", 10.0, None)
+        assert first["faults"][0] == {
+            "nemesis": "kill",
+            "target": "node-1",
+            "bite": "",
+            "started": 1.0,
+            "stopped": 2.0,
+            "ready": None,
+        }
+
+
 # -- its life ------------------------------------------------------------------------------------------------
 
 
 def test_it_starts_without_a_cluster_and_ends_soon() -> None:
-    command = [sys.executable, "-m", "quorum", "console", "--port", "0", "--admin", "http://127.0.0.1:9"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.startswith("console: http://127.0.0.1:")
-            console = Console(line.removeprefix("console: ").strip())
-            assert console.get("/livez").status == 200
-            overview = console.get("/api/overview").fields
-            assert (overview["verdict"], overview["check"]) == ("error", "no-quorum")
-            # Also while somebody listens.
-            connection = http.client.HTTPConnection(console.host, console.port, timeout=WAIT_S)
-            connection.request("GET", "/api/events")
-            connection.getresponse().readline()
-            begun_s = time.monotonic()
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(WAIT_S) == 0
-            assert time.monotonic() - begun_s < 5
-            assert process.stdout.read() == ""
-            connection.close()
-        finally:
-            process.kill()
+    with process("console", "--admin", "http://127.0.0.1:9") as (console, running):
+        assert console.get("/livez").status == 200
+        overview = console.get("/api/overview").fields
+        assert (overview["verdict"], overview["check"]) == ("error", "no-quorum")
+        # Also while somebody listens.
+        connection = http.client.HTTPConnection(console.host, console.port, timeout=WAIT_S)
+        connection.request("GET", "/api/events")
+        connection.getresponse().readline()
+        begun_s = time.monotonic()
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(WAIT_S) == 0
+        assert time.monotonic() - begun_s < 5
+        assert running.stdout is not None
+        assert running.stdout.read() == ""
+        connection.close()
 
 
 def test_a_port_that_is_taken_is_named(console: Console, capsys: pytest.CaptureFixture[str]) -> None:
@@ -339,6 +398,8 @@ def test_a_port_that_is_taken_is_named(console: Console, capsys: pytest.CaptureF
     assert "choose another --port" in said
     assert main(["console", "--port", "70000"]) == 2
     assert "--port 70000 is out of range" in capsys.readouterr().err
+    assert main(["console", "--results", "/nowhere"]) == 2
+    assert "--results /nowhere is no folder" in capsys.readouterr().err
 
 
 # -- its files -----------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 from ipaddress import ip_address
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from quorum.admin.client import checked_url
 from quorum.cli.commands.status import add_tls_options
@@ -43,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--read-only", action="store_true", help="refuse every change")
     about = "let pages read records of topics also where --host is not loopback"
     parser.add_argument("--records", action="store_true", help=about)
+    about = "folder whose folders are results of `make chaos`"
+    parser.add_argument("--results", metavar="DIR", type=Path, help=about)
     add_tls_options(parser)
     parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
 
@@ -53,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port} is out of range", "give 0 to 65535")
+    if arguments.results is not None and not arguments.results.is_dir():
+        raise UsageError(f"--results {arguments.results} is no folder", "name one that holds results of runs")
     urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
     options = Options(
         tuple(urls),
@@ -61,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.port,
         arguments.read_only,
         arguments.records or _is_loopback(arguments.host),
+        arguments.results,
     )
     asyncio.run(_serve(options, arguments.parent_fd))
     return 0
@@ -74,7 +80,10 @@ async def _serve(options: object, parent_fd: int | None) -> None:
     with stop_requests(parent_fd, lambda: None) as stop:
         async with serving(options) as console:
             print(f"console: {console.url}", flush=True)
-            await stop
+            either: set[asyncio.Future[Any]] = {stop, console.watching}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if console.watching.done():
+                console.watching.result()
 
 
 def _is_loopback(host: str) -> bool:

@@ -5,7 +5,8 @@ import { Group, Groups } from "./groups.js";
 import { Overview } from "./overview.js";
 import { Main } from "./parts.js";
 import { Partitions } from "./partitions.js";
-import { address, asOf, get, hrefOf, listen, live, session, setParams } from "./state.js";
+import { Runs } from "./runs.js";
+import { address, asOf, get, hrefOf, listen, live, refused, session, setParams, signIn } from "./state.js";
 import { plain, timeText } from "./text.js";
 import { Topic, Topics } from "./topics.js";
 import { Timeline } from "./timeline.js";
@@ -18,6 +19,7 @@ const PAGES = [
   ["groups", "Groups", Groups, Group],
   ["znodes", "Znodes", Znodes],
   ["timeline", "Timeline", Timeline],
+  ["runs", "Runs", Runs],
 ];
 
 function Frame() {
@@ -31,12 +33,21 @@ function Frame() {
         ${PAGES.map(([id, text]) => html`<a key=${id} href=${hrefOf(id)} aria-current=${id === page ? "page" : null}>${text}</a>`)}
       </nav>
       ${session.value?.read_only && html`<span class="chip role">read only</span>`}
+      ${refused.value && html`<${SignIn} />`}
     </div>
     <${Verdict} />
     <${AsOf} /></header>
     <${Page} key=${`${page}/${name}`} name=${name} />
     <p role="status" class=${done.value ? "toast shown" : "toast"}>${plain(done.value)}</p>
     <${Dialogs} />`;
+}
+
+function SignIn() {
+  const [token, setToken] = useState("");
+  return html`<form class="sign-in" onSubmit=${(event) => (event.preventDefault(), signIn(token))}>
+    <input type="password" aria-label="Token of the admin port" placeholder="Token" autocomplete="off" value=${token} onInput=${(event) => setToken(event.currentTarget.value)} />
+    <button>Sign in</button>
+  </form>`;
 }
 
 function Nothing() {

@@ -54,14 +54,26 @@ export class Problem extends Error {
   }
 }
 
-async function ask(path, options) {
+// A user's own token for the admin ports, for as long as the tab is open; the console passes it on.
+const KEPT = "quorate-authorization";
+export const refused = signal(false);
+
+export function signIn(token) {
+  if (token) sessionStorage.setItem(KEPT, `Bearer ${token}`);
+  else sessionStorage.removeItem(KEPT);
+  location.reload();
+}
+
+async function ask(path, { headers = {}, ...options } = {}) {
+  const kept = sessionStorage.getItem(KEPT);
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, { ...options, headers: kept ? { ...headers, Authorization: kept } : headers });
   } catch {
     throw new Problem(0, { detail: "the console does not answer", remedy: "see whether `quorate console` runs" });
   }
   const fields = await response.json().catch(() => ({}));
+  if (response.status === 401 || response.status === 403) refused.value = true;
   if (!response.ok) throw new Problem(response.status, fields);
   return fields;
 }

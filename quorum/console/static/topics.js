@@ -107,7 +107,7 @@ function Partitions({ found }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Partitions"><table>
     <thead><tr><th scope="col">Partition</th><th scope="col">State</th><th scope="col" class="n">Leader</th><th scope="col">Replicas</th>
       <th scope="col" class="n">Begins at</th><th scope="col" class="n">Ends at</th><th scope="col" class="n">Size</th></tr></thead>
-    <tbody>${found.partitions.map((each) => html`<tr key=${each.id} data-testid="partition" data-id=${each.id} data-leader=${each.leader ?? -1} data-isr=${each.isr.join(",")}>
+    <tbody>${found.partitions.map((each) => html`<tr key=${each.id} data-testid="partition" data-id=${each.id} data-leader=${each.leader ?? -1} data-isr=${[...each.isr].sort((one, other) => one - other).join(",")}>
       <th scope="row">${each.id}</th><td><${Chip} kind=${each.status}>${each.status}<//></td>
       <td class="n">${each.leader === null || each.leader < 0 ? "nobody" : each.leader}${each.leader === each.replicas[0] ? "" : html` <small>not preferred</small>`}</td>
       <td>${each.replicas.map((id) => html`<span key=${id} class=${each.isr.includes(id) ? "replica" : "replica out"} title=${each.isr.includes(id) ? "in sync" : "not in sync"}>${id}${each.isr.includes(id) ? "" : " out"}</span>`)}</td>

@@ -101,7 +101,7 @@ function Children({ path, count: total }) {
   </section>`;
 }
 
-const TABS = [["data", "Data"], ["history", "History"], ["acl", "ACL"]];
+const TABS = [["data", "Value"], ["history", "History"], ["acl", "ACL"]];
 
 function Detail({ path, found, tab }) {
   const selected = TABS.some(([id]) => id === tab) ? tab : "data";
@@ -205,7 +205,7 @@ function Data({ found }) {
   const [chosen, setChosen] = useState(null);
   const format = chosen ?? (bytes && textOf(bytes) === null ? "hex" : "text");
   return html`<div class="tools"><${Formats} value=${format} onChange=${setChosen} /><small>${bytes ? bytesText(bytes.length) : "no value"}</small></div>
-    <pre class="data" data-testid="data" role="group" tabindex="0" aria-label="Data">${formatted(bytes, format)}</pre>
+    <pre class="data" data-testid="data" role="group" tabindex="0" aria-label="Value">${formatted(bytes, format)}</pre>
     <dl class="stat">
       ${STAT.filter(([key]) => found.stat[key] !== undefined).map(
         ([key, label]) => html`<div key=${key}><dt>${label}</dt><dd>${statText(key, found.stat[key])}</dd></div>`,
