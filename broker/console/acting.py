@@ -16,7 +16,7 @@ from broker.console.kafka import KafkaAsker
 from broker.console.topics import TopicCopy, partitions_of
 from quorum.admin.reading import Says
 from quorum.admin.view import BadInputError
-from quorum.console.extension import Action, Call
+from quorum.console.extension import PageAction, PageCall
 from quorum.console.guarding import RefusalError
 from quorum.metadata.paths import PartitionKey
 
@@ -46,7 +46,7 @@ class ElectPreferred(NamedTuple):
     name: Annotated[str, Says("of a topic; empty: all")] = ""
 
 
-class Reassign(NamedTuple):
+class ReassignPartition(NamedTuple):
     """Move the replicas of a partition."""
 
     name: Name
@@ -76,20 +76,20 @@ class Acting:
         self._topics = topics
         self._kafka = kafka
         self.actions = (
-            Action("delete-topic", DeleteTopic, self._preview_delete, self._delete),
-            Action("change-settings", ChangeSettings, self._preview_settings, self._settings),
-            Action("elect-preferred", ElectPreferred, self._preview_elect, self._elect),
-            Action("reassign", Reassign, self._preview_reassign, self._reassign),
-            Action("cancel-reassignment", Cancel, self._preview_cancel, self._cancel),
-            Action("reset-offsets", ResetOffsets, self._preview_reset, self._reset),
+            PageAction("delete-topic", DeleteTopic, self._preview_delete, self._delete),
+            PageAction("change-settings", ChangeSettings, self._preview_settings, self._settings),
+            PageAction("elect-preferred", ElectPreferred, self._preview_elect, self._elect),
+            PageAction("reassign", ReassignPartition, self._preview_reassign, self._reassign),
+            PageAction("cancel-reassignment", Cancel, self._preview_cancel, self._cancel),
+            PageAction("reset-offsets", ResetOffsets, self._preview_reset, self._reset),
         )
 
-    async def _client(self, call: Call) -> PartitionAdminClient:
+    async def _client(self, call: PageCall) -> PartitionAdminClient:
         return await self._kafka.client(call.upstream)
 
     # -- topics ----------------------------------------------------------------------------------------------
 
-    async def _preview_delete(self, call: Call, body: DeleteTopic) -> Mapping[str, object]:
+    async def _preview_delete(self, call: PageCall, body: DeleteTopic) -> Mapping[str, object]:
         topic = (await self._topics.now(call.upstream)).get(body.name)
         if topic is None:
             raise RefusalError(404, f"topic {body.name} does not exist", "there is nothing to delete")
@@ -97,7 +97,7 @@ class Acting:
             "text": f"Delete topic {body.name} with {len(topic.partitions)} partitions and all their records."
         }
 
-    async def _delete(self, call: Call, body: DeleteTopic) -> Mapping[str, object]:
+    async def _delete(self, call: PageCall, body: DeleteTopic) -> Mapping[str, object]:
         if body.confirm != body.name:
             problem = f"confirm = {body.confirm!r} is not the name of the topic"
             raise BadInputError(problem, "type the name of the topic", "confirm")
@@ -106,7 +106,7 @@ class Acting:
             raise BrokerRequestError(f"topic {body.name}", result.error_code, result.message)
         return {"text": f"topic {body.name} is deleted"}
 
-    async def _preview_settings(self, call: Call, body: ChangeSettings) -> Mapping[str, object]:
+    async def _preview_settings(self, call: PageCall, body: ChangeSettings) -> Mapping[str, object]:
         rows = (await (await self._client(call)).describe_topic_configs([body.name])).get(body.name, [])
         now = next((row.value for row in rows if row.name == body.setting), None)
         if now is None and not any(row.name == body.setting for row in rows):
@@ -114,13 +114,13 @@ class Acting:
         then = body.value or "its default"
         return {"text": f"{body.setting} of {body.name}: {now} becomes {then}."}
 
-    async def _settings(self, call: Call, body: ChangeSettings) -> Mapping[str, object]:
+    async def _settings(self, call: PageCall, body: ChangeSettings) -> Mapping[str, object]:
         changed = {body.setting: body.value} if body.value else {}
         removed = () if body.value else (body.setting,)
         await (await self._client(call)).alter_topic_configs(body.name, changed, removed)
         return {"text": f"{body.setting} of {body.name} is changed"}
 
-    async def _to_elect(self, call: Call, body: ElectPreferred) -> list[PartitionKey]:
+    async def _to_elect(self, call: PageCall, body: ElectPreferred) -> list[PartitionKey]:
         topics = await self._topics.now(call.upstream)
         return [
             PartitionKey(each.topic, each.partition)
@@ -131,19 +131,19 @@ class Acting:
             and each.replicas[0] in each.isr
         ]
 
-    async def _preview_elect(self, call: Call, body: ElectPreferred) -> Mapping[str, object]:
+    async def _preview_elect(self, call: PageCall, body: ElectPreferred) -> Mapping[str, object]:
         keys = await self._to_elect(call, body)
         rows = [[each.topic, str(each.partition)] for each in keys[:_ROWS_MAX]]
         text = f"{len(keys)} partitions are led by another than their first replica, which is in sync."
         return {"text": text, "columns": ["Topic", "Partition"], "rows": rows}
 
-    async def _elect(self, call: Call, body: ElectPreferred) -> Mapping[str, object]:
+    async def _elect(self, call: PageCall, body: ElectPreferred) -> Mapping[str, object]:
         keys = await self._to_elect(call, body)
         results = await (await self._client(call)).elect_leaders(keys, unclean=False) if keys else {}
         failed = [each for each in results.values() if each.error_code]
         return {"text": f"{len(keys) - len(failed)} of {len(keys)} partitions have their preferred leader"}
 
-    async def _preview_reassign(self, call: Call, body: Reassign) -> Mapping[str, object]:
+    async def _preview_reassign(self, call: PageCall, body: ReassignPartition) -> Mapping[str, object]:
         topic = (await self._topics.now(call.upstream)).get(body.name)
         rows = topic.partitions if topic is not None else ()
         now = next((each for each in rows if each.partition == body.partition), None)
@@ -156,7 +156,7 @@ class Acting:
         before = ", ".join(map(str, now.replicas))
         return {"text": f"{body.name}-{body.partition} moves from brokers {before} to {then}{rate}."}
 
-    async def _reassign(self, call: Call, body: Reassign) -> Mapping[str, object]:
+    async def _reassign(self, call: PageCall, body: ReassignPartition) -> Mapping[str, object]:
         client = await self._client(call)
         if body.throttle:
             await client.set_throttle([body.name], body.throttle)
@@ -167,14 +167,14 @@ class Acting:
         throttled = "; `quorate reassign throttle` ends the throttle" if body.throttle else ""
         return {"text": f"{body.name}-{body.partition} moves{throttled}"}
 
-    async def _moving(self, call: Call, name: str) -> list[PartitionKey]:
+    async def _moving(self, call: PageCall, name: str) -> list[PartitionKey]:
         return [key for key in await (await self._client(call)).list_reassignments() if key.topic == name]
 
-    async def _preview_cancel(self, call: Call, body: Cancel) -> Mapping[str, object]:
+    async def _preview_cancel(self, call: PageCall, body: Cancel) -> Mapping[str, object]:
         keys = await self._moving(call, body.name)
         return {"text": f"{len(keys)} partitions of {body.name} are moving, and stay where they were."}
 
-    async def _cancel(self, call: Call, body: Cancel) -> Mapping[str, object]:
+    async def _cancel(self, call: PageCall, body: Cancel) -> Mapping[str, object]:
         keys = await self._moving(call, body.name)
         if keys:
             await (await self._client(call)).alter_reassignments(dict.fromkeys(keys))
@@ -183,7 +183,7 @@ class Acting:
     # -- groups ----------------------------------------------------------------------------------------------
 
     async def _goals(
-        self, call: Call, body: ResetOffsets
+        self, call: PageCall, body: ResetOffsets
     ) -> tuple[dict[PartitionKey, int], dict[PartitionKey, int]]:
         """Return where the group is, and where it goes."""
         client = await self._client(call)
@@ -202,14 +202,14 @@ class Acting:
         )
         return before, after
 
-    async def _preview_reset(self, call: Call, body: ResetOffsets) -> Mapping[str, object]:
+    async def _preview_reset(self, call: PageCall, body: ResetOffsets) -> Mapping[str, object]:
         before, after = await self._goals(call, body)
         rows = [[key.topic, str(key.partition), str(before[key]), str(after[key])] for key in sorted(before)]
         text = f"{len(before)} offsets of group {body.group} move to the {body.to} record."
         columns = ["Topic", "Partition", "From", "To"]
         return {"text": text, "columns": columns, "rows": rows[:_ROWS_MAX]}
 
-    async def _reset(self, call: Call, body: ResetOffsets) -> Mapping[str, object]:
+    async def _reset(self, call: PageCall, body: ResetOffsets) -> Mapping[str, object]:
         _, after = await self._goals(call, body)
         await (await self._client(call)).commit_offsets(body.group, after)
         return {"text": f"{len(after)} offsets of group {body.group} are reset"}

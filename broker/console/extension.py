@@ -20,8 +20,8 @@ from broker.console.kafka import KafkaAsker, addresses
 from broker.console.meaning import concerns, meaning
 from broker.console.pages import Pages
 from broker.console.topics import TopicCopy, Topics, items, partitions_of, past_topics, past_znodes
-from quorum.console.extension import Action, Call, Rows
-from quorum.console.upstream import RefusedError, Upstream
+from quorum.console.extension import PageAction, PageCall, Rows
+from quorum.console.upstream import NodeRefusalError, Upstream
 from quorum.errors import UnreachableError
 from quorum.health.seen import QuorumSeen
 from quorum.metadata import paths
@@ -36,7 +36,7 @@ class BrokerPages:
         self._kafka = KafkaAsker(bootstrap)
         self._pages = Pages(self._topics, self._kafka)
         self._may_read = records
-        self.actions: tuple[Action, ...] = Acting(self._topics, self._kafka).actions
+        self.actions: tuple[PageAction, ...] = Acting(self._topics, self._kafka).actions
         #: brokers that were registered
         self._known: set[int] = set()
         self._rows = Rows()
@@ -67,11 +67,11 @@ class BrokerPages:
         if quorum.nodes:
             try:
                 self._rows = await self._look(upstream)
-            except (UnreachableError, RefusedError):
+            except (UnreachableError, NodeRefusalError):
                 pass
         return self._rows
 
-    async def past_rows(self, call: Call, as_of: int) -> Rows:
+    async def past_rows(self, call: PageCall, as_of: int) -> Rows:
         """Read brokers and topics as they were."""
         registered: dict[int, dict[str, Any]] = {}
         async for path, data in past_znodes(call, paths.BROKER_IDS, as_of):

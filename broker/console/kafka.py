@@ -9,7 +9,6 @@ Source: docs/console.md.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from broker.client.partition_admin import PartitionAdminClient
 from broker.console.topics import Topics as TopicRows
 from broker.console.topics import items, partitions_of
-from quorum.console.upstream import RefusedError, Upstream
+from quorum.console.upstream import NodeRefusalError, Upstream
 from quorum.errors import QuorateError, UnreachableError, printable
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.tls import DIALLING
@@ -43,7 +42,7 @@ class Group(NamedTuple):
     row: Mapping[str, Any]
 
 
-class Logs(NamedTuple):
+class LogsSeen(NamedTuple):
     """What brokers said last.
 
     Attributes:
@@ -80,7 +79,7 @@ class KafkaAsker:
         self._named = bootstrap
         self._client: PartitionAdminClient | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        self._logs = Logs(problem="they have not answered yet")
+        self._logs = LogsSeen(problem="they have not answered yet")
         self._asked_s = float("-inf")
 
     async def close(self) -> None:
@@ -114,10 +113,10 @@ class KafkaAsker:
         if client is not None:
             await client.close()
 
-    async def logs(self, nodes: Upstream, topics: TopicRows) -> Logs:
+    async def logs(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
         """Return what brokers say of partitions with a leader, or what they said last, if they are slow."""
         if self._refreshing is None or self._refreshing.done():
-            if time.monotonic() - self._asked_s < FRESH_S:
+            if asyncio.get_running_loop().time() - self._asked_s < FRESH_S:
                 return self._logs
             self._refreshing = asyncio.create_task(self._refresh(nodes, topics))
         await asyncio.wait({self._refreshing}, timeout=PATIENCE_S)
@@ -126,13 +125,13 @@ class KafkaAsker:
     async def _refresh(self, nodes: Upstream, topics: TopicRows) -> None:
         try:
             self._logs = await self._ask(nodes, topics)
-        except (QuorateError, RefusedError, TimeoutError) as error:
+        except (QuorateError, NodeRefusalError, TimeoutError) as error:
             await self.forget()
             told = printable(str(error)) or "brokers did not answer in time"
-            self._logs = Logs(groups=self._logs.groups, problem=told)
-        self._asked_s = time.monotonic()
+            self._logs = LogsSeen(groups=self._logs.groups, problem=told)
+        self._asked_s = asyncio.get_running_loop().time()
 
-    async def _ask(self, nodes: Upstream, topics: TopicRows) -> Logs:
+    async def _ask(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
         groups = {row["group_id"]: _group(row) async for row in items(nodes, "/v1/groups")}
         # Groups are known even if no broker answers.
         self._logs = self._logs._replace(groups=groups)
@@ -148,7 +147,7 @@ class KafkaAsker:
                 client.list_offsets(dict.fromkeys(keys, _LATEST)),
                 client.log_sizes(),
             )
-        return Logs(_known(starts), _known(ends), sizes, groups)
+        return LogsSeen(_known(starts), _known(ends), sizes, groups)
 
 
 def _known(found: Mapping[PartitionKey, Any]) -> dict[PartitionKey, int]:

@@ -16,11 +16,12 @@ from typing import Annotated, Any, Final, NamedTuple
 from aiohttp import web
 
 from broker.console import records
-from broker.console.kafka import Group, KafkaAsker, Logs
-from broker.console.topics import Partition, Topic, TopicCopy, Topics, past_topics
+from broker.console.kafka import Group, KafkaAsker, LogsSeen
+from broker.console.past_groups import past_groups
+from broker.console.topics import ShownPartition, Topic, TopicCopy, Topics, past_topics
 from quorum.admin.reading import Says, fields_of, read_query
 from quorum.admin.view import json_answer
-from quorum.console.extension import Call
+from quorum.console.extension import PageCall
 from quorum.console.guarding import RefusalError
 from quorum.console.znodes import CALL, Zxid
 from quorum.errors import QuorateError
@@ -32,7 +33,7 @@ _RANKS: Final = {"offline": 0, "under-replicated": 1, "ok": 2}
 _TOPIC_SOURCE: Final = 1
 
 
-class TopicsQuery(NamedTuple):
+class TopicsWanted(NamedTuple):
     """Which topics are wanted."""
 
     search: Annotated[str, Says("what names contain", most=300)] = ""
@@ -68,12 +69,14 @@ class GroupQuery(NamedTuple):
     """Which group is wanted."""
 
     group: Annotated[str, Says("its name", most=1024)]
+    as_of: Zxid = -1
 
 
 class GroupsQuery(NamedTuple):
     """Which groups are wanted."""
 
     search: Annotated[str, Says("what names contain", most=300)] = ""
+    as_of: Zxid = -1
 
 
 def _query(request: web.Request, kind: Any) -> Any:
@@ -87,17 +90,22 @@ class Pages:
         self._topics = topics
         self._kafka = kafka
 
-    async def _all(self, call: Call, as_of: int) -> tuple[Topics, Logs | None]:
+    async def _all(self, call: PageCall, as_of: int) -> tuple[Topics, LogsSeen | None]:
         """Return topics, and of the present what brokers say."""
         if as_of >= 0:
             return await past_topics(call, as_of), None
         topics = await self._topics.now(call.upstream)
         return topics, await self._kafka.logs(call.upstream, topics)
 
+    async def _groups(self, call: PageCall, as_of: int) -> LogsSeen:
+        if as_of >= 0:
+            return await past_groups(call, as_of)
+        return await self._kafka.logs(call.upstream, await self._topics.now(call.upstream))
+
     async def get_topics(self, request: web.Request) -> web.Response:
         """Answer a page of topics."""
-        query: TopicsQuery = _query(request, TopicsQuery)
-        call: Call = request.app[CALL](request)
+        query: TopicsWanted = _query(request, TopicsWanted)
+        call: PageCall = request.app[CALL](request)
         topics, logs = await self._all(call, query.as_of)
         lags = logs.lags_by_topic() if logs is not None else {}
         wanted = query.search.lower()
@@ -122,7 +130,7 @@ class Pages:
     async def get_topic(self, request: web.Request) -> web.Response:
         """Answer one topic: partitions, settings, groups."""
         query: TopicQuery = _query(request, TopicQuery)
-        call: Call = request.app[CALL](request)
+        call: PageCall = request.app[CALL](request)
         topics, logs = await self._all(call, query.as_of)
         topic = topics.get(query.name)
         if topic is None:
@@ -147,7 +155,7 @@ class Pages:
             }
         )
 
-    async def _settings(self, call: Call, name: str) -> list[dict[str, object]]:
+    async def _settings(self, call: PageCall, name: str) -> list[dict[str, object]]:
         client = await self._kafka.client(call.upstream)
         rows = (await client.describe_topic_configs([name])).get(name, [])
         found: list[dict[str, object]] = [
@@ -159,7 +167,7 @@ class Pages:
     async def get_records(self, request: web.Request) -> web.Response:
         """Answer some records of a partition."""
         query: RecordsQuery = _query(request, RecordsQuery)
-        call: Call = request.app[CALL](request)
+        call: PageCall = request.app[CALL](request)
         client = await self._kafka.client(call.upstream)
         key = PartitionKey(query.topic, query.partition)
         found = await records.read(client, key, query.offset, query.limit, query.filter.encode())
@@ -175,7 +183,7 @@ class Pages:
     async def get_partitions(self, request: web.Request) -> web.Response:
         """Answer all partitions, in short: the heat map needs every one."""
         query: AsOf = _query(request, AsOf)
-        call: Call = request.app[CALL](request)
+        call: PageCall = request.app[CALL](request)
         past = query.as_of >= 0
         topics = await past_topics(call, query.as_of) if past else await self._topics.now(call.upstream)
         moving = set() if past else await self._moving(call)
@@ -193,7 +201,7 @@ class Pages:
         ]
         return json_answer({"topics": list(topics), "partitions": rows})
 
-    async def _moving(self, call: Call) -> set[tuple[str, int]]:
+    async def _moving(self, call: PageCall) -> set[tuple[str, int]]:
         try:
             client = await self._kafka.client(call.upstream)
             return {(key.topic, key.partition) for key in await client.list_reassignments()}
@@ -205,9 +213,8 @@ class Pages:
     async def get_groups(self, request: web.Request) -> web.Response:
         """Answer all groups."""
         query: GroupsQuery = _query(request, GroupsQuery)
-        call: Call = request.app[CALL](request)
-        _, logs = await self._all(call, -1)
-        assert logs is not None
+        call: PageCall = request.app[CALL](request)
+        logs = await self._groups(call, query.as_of)
         wanted = query.search.lower()
         rows = [
             _group_row(each, logs) for name, each in sorted(logs.groups.items()) if wanted in name.lower()
@@ -217,9 +224,8 @@ class Pages:
     async def get_group(self, request: web.Request) -> web.Response:
         """Answer one group: members and offsets."""
         query: GroupQuery = _query(request, GroupQuery)
-        call: Call = request.app[CALL](request)
-        _, logs = await self._all(call, -1)
-        assert logs is not None
+        call: PageCall = request.app[CALL](request)
+        logs = await self._groups(call, query.as_of)
         group = logs.groups.get(query.group)
         if group is None:
             return json_answer({"name": query.group, "found": False})
@@ -252,7 +258,7 @@ async def _refuse_records(_request: web.Request) -> web.Response:
     raise RefusalError(403, "this console reads no records", "start it with --records, or on loopback")
 
 
-def _topic_row(topic: Topic, logs: Logs | None, lags: Mapping[str, int]) -> dict[str, Any]:
+def _topic_row(topic: Topic, logs: LogsSeen | None, lags: Mapping[str, int]) -> dict[str, Any]:
     keys = [PartitionKey(topic.name, each.partition) for each in topic.partitions]
     known = logs is not None and logs.problem is None
     count = size = 0
@@ -271,7 +277,7 @@ def _topic_row(topic: Topic, logs: Logs | None, lags: Mapping[str, int]) -> dict
     }
 
 
-def _partition_row(each: Partition, logs: Logs | None) -> dict[str, object]:
+def _partition_row(each: ShownPartition, logs: LogsSeen | None) -> dict[str, object]:
     key = PartitionKey(each.topic, each.partition)
     start = logs.starts.get(key) if logs is not None else None
     end = logs.ends.get(key) if logs is not None else None
@@ -288,7 +294,7 @@ def _partition_row(each: Partition, logs: Logs | None) -> dict[str, object]:
     }
 
 
-def _in_topic(group: Group, topic: str, logs: Logs) -> dict[str, Any]:
+def _in_topic(group: Group, topic: str, logs: LogsSeen) -> dict[str, Any]:
     keys = [key for key in group.committed if key.topic == topic]
     lags = [logs.lag(group, key) for key in keys]
     return {
@@ -317,7 +323,7 @@ def _encoded(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 
-def _group_row(group: Group, logs: Logs) -> dict[str, Any]:
+def _group_row(group: Group, logs: LogsSeen) -> dict[str, Any]:
     lags = [logs.lag(group, key) for key in group.committed]
     return {
         "name": group.group_id,
@@ -338,7 +344,7 @@ def _member_row(
     return {**row, "assigned": named}
 
 
-def _offset_row(group: Group, key: PartitionKey, logs: Logs) -> dict[str, object]:
+def _offset_row(group: Group, key: PartitionKey, logs: LogsSeen) -> dict[str, object]:
     lag, end = logs.lag(group, key), logs.ends.get(key)
     return {
         "topic": key.topic,

@@ -36,7 +36,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-class Found(NamedTuple):
+class ReadRecords(NamedTuple):
     """Some records.
 
     Attributes:
@@ -51,7 +51,9 @@ class Found(NamedTuple):
     looked_at: int
 
 
-async def read(client: BrokerClient, key: PartitionKey, offset: int, count: int, wanted: bytes) -> Found:
+async def read(
+    client: BrokerClient, key: PartitionKey, offset: int, count: int, wanted: bytes
+) -> ReadRecords:
     """Read records from an offset on.
 
     Args:
@@ -88,11 +90,11 @@ async def read(client: BrokerClient, key: PartitionKey, offset: int, count: int,
             kept.append(record)
             size += len(record.key or b"") + len(record.value or b"")
             if len(kept) >= count or size >= BYTES_MAX:
-                return Found(kept, offset, ended=False, looked_at=looked_at)
+                return ReadRecords(kept, offset, ended=False, looked_at=looked_at)
         offset = max(offset, found.next_offset)
         if offset <= before:
-            return Found(kept, offset, ended=True, looked_at=looked_at)
-    return Found(kept, offset, ended=False, looked_at=looked_at)
+            return ReadRecords(kept, offset, ended=True, looked_at=looked_at)
+    return ReadRecords(kept, offset, ended=False, looked_at=looked_at)
 
 
 def _records(fetched: bytes) -> Iterator[Record]:

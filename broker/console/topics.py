@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from quorum.console.extension import Call
+from quorum.console.extension import PageCall
 from quorum.console.upstream import Upstream
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
@@ -28,7 +27,7 @@ _PAST_ITEMS: Final = 5000
 _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/([0-9]{1,9})/state", re.ASCII)
 
 
-class Partition(NamedTuple):
+class ShownPartition(NamedTuple):
     """A partition.
 
     Attributes:
@@ -60,7 +59,7 @@ class Topic(NamedTuple):
     """A topic."""
 
     name: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[ShownPartition, ...]
     problem: str | None = None
 
     @property
@@ -80,25 +79,25 @@ class TopicCopy:
     def __init__(self) -> None:
         self._topics: Topics = {}
         self._reading = asyncio.Lock()
-        #: of the last change that was seen, and of the last read that began; monotonic
-        self._changed_s = 0.0
-        self._read_s = -1.0
+        #: changes that were seen, and how many of them the last read began after
+        self._changes = 0
+        self._read_after = -1
 
     def changed(self) -> None:
         """Note that topics changed."""
-        self._changed_s = time.monotonic()
+        self._changes += 1
 
     async def now(self, nodes: Upstream) -> Topics:
         """Return the topics of now.
 
         Raises:
-            UnreachableError, RefusedError: no node tells them.
+            UnreachableError, NodeRefusalError: no node tells them.
         """
         async with self._reading:
-            if self._read_s < self._changed_s or not self._topics:
-                began_s = time.monotonic()
+            if self._read_after != self._changes:
+                changes = self._changes
                 self._topics = {each.name: each async for each in _read(nodes)}
-                self._read_s = began_s
+                self._read_after = changes
             return self._topics
 
 
@@ -107,7 +106,7 @@ async def _read(nodes: Upstream) -> AsyncIterator[Topic]:
         yield Topic(
             row["name"],
             tuple(
-                Partition(
+                ShownPartition(
                     *(row["name"], each["partition"], tuple(each["replicas"]), each["leader"]),
                     *(tuple(each["isr"]), each["leader_epoch"]),
                 )
@@ -129,7 +128,7 @@ async def items(nodes: Upstream, path: str, **query: object) -> AsyncIterator[di
             return
 
 
-async def past_znodes(call: Call, root: str, as_of: int) -> AsyncIterator[tuple[str, bytes | None]]:
+async def past_znodes(call: PageCall, root: str, as_of: int) -> AsyncIterator[tuple[str, bytes | None]]:
     """Yield (path, data) of everything below a znode, as it was after a transaction."""
     after = root
     while True:
@@ -147,7 +146,7 @@ async def past_znodes(call: Call, root: str, as_of: int) -> AsyncIterator[tuple[
             return
 
 
-async def past_topics(call: Call, as_of: int) -> Topics:
+async def past_topics(call: PageCall, as_of: int) -> Topics:
     """Return the topics as they were after a transaction."""
     records: dict[str, bytes | None] = {}
     states: dict[PartitionKey, bytes | None] = {}
@@ -173,17 +172,17 @@ def _past(name: str, data: bytes | None, states: Mapping[PartitionKey, bytes | N
 
 def _past_partition(
     key: PartitionKey, replicas: Sequence[int], states: Mapping[PartitionKey, bytes | None]
-) -> Partition:
+) -> ShownPartition:
     try:
         state = PartitionStateRecord.decode(key, states.get(key))
     except MetadataDecodeError:
-        return Partition(key.topic, key.partition, tuple(replicas), None, ())
-    return Partition(
+        return ShownPartition(key.topic, key.partition, tuple(replicas), None, ())
+    return ShownPartition(
         *(key.topic, key.partition, tuple(replicas), state.leader, tuple(state.isr), state.leader_epoch)
     )
 
 
-def partitions_of(topics: Topics) -> Iterable[Partition]:
+def partitions_of(topics: Topics) -> Iterable[ShownPartition]:
     """Yield all partitions, by topic and number."""
     for topic in topics.values():
         yield from topic.partitions

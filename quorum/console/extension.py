@@ -38,7 +38,7 @@ class Rows(NamedTuple):
     not_preferred: int | None = None
 
 
-class Call(NamedTuple):
+class PageCall(NamedTuple):
     """The request of an action.
 
     Attributes:
@@ -52,7 +52,7 @@ class Call(NamedTuple):
     app: web.Application
 
 
-class Action(NamedTuple):
+class PageAction(NamedTuple):
     """Something that a page may change.
 
     Attributes:
@@ -64,14 +64,14 @@ class Action(NamedTuple):
 
     name: str
     fields: Any
-    preview: Callable[[Call, Any], Awaitable[Mapping[str, object]]]
-    carry_out: Callable[[Call, Any], Awaitable[Mapping[str, object]]]
+    preview: Callable[[PageCall, Any], Awaitable[Mapping[str, object]]]
+    carry_out: Callable[[PageCall, Any], Awaitable[Mapping[str, object]]]
 
 
 class Extension(Protocol):
     """What the value of an entry point, called as in `extensions`, returns."""
 
-    actions: tuple[Action, ...]
+    actions: tuple[PageAction, ...]
 
     def add_routes(self, app: web.Application) -> None:
         """Add endpoints below /api."""
@@ -82,7 +82,7 @@ class Extension(Protocol):
     async def rows(self, upstream: Upstream, quorum: QuorumSeen, /) -> Rows:
         """Look at what runs on top of the quorum."""
 
-    async def past_rows(self, call: Call, as_of: int, /) -> Rows:
+    async def past_rows(self, call: PageCall, as_of: int, /) -> Rows:
         """Read what ran on top of the quorum after a transaction."""
 
     def concerns(self, path: str, /) -> bool:

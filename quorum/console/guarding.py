@@ -4,7 +4,7 @@ A page of another site must get nowhere: Host is a literal address or a name of 
 asked below /api comes from a page of the console itself or from no page, and a change proves that it does by
 the token of the session, which no other site can read. Decides nothing about what is asked. No state.
 
-Source: RFC 9110 §15.5.20; RFC 9457; the Fetch standard; Content Security Policy Level 3.
+Source: RFC 9110 §15.5.20; RFC 9457; the Fetch standard, "Origin header"; docs/console.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiohttp import web
 
 from quorum.admin.endpoint import Handler
 from quorum.admin.view import BadInputError, answer_to, error_answer
-from quorum.console.upstream import RefusedError
+from quorum.console.upstream import NodeRefusalError
 from quorum.errors import QuorateError, UnreachableError, shown
 
 #: of a change: a znode's value, in base64
@@ -82,7 +82,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     except RefusalError as error:
         return error_answer(error.status, error.problem, error.remedy, **error.more)
-    except RefusedError as error:
+    except NodeRefusalError as error:
         more = {"field": error.field} if error.field else {}
         return error_answer(error.status, error.problem, error.remedy, **more)
     except BadInputError as error:

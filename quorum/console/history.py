@@ -36,7 +36,7 @@ _WAIT_MS: Final = 10_000
 _PAUSE_S: Final = 0.5
 
 
-class Change(NamedTuple):
+class ZnodeChange(NamedTuple):
     """One change of a znode.
 
     Attributes:
@@ -54,7 +54,7 @@ class Change(NamedTuple):
     session_id: int
 
 
-class Event(NamedTuple):
+class TimelineEvent(NamedTuple):
     """Something that happened.
 
     Attributes:
@@ -82,13 +82,13 @@ class History:
     def __init__(self, meanings: Sequence[Meaning], notice: Notice) -> None:
         self._meanings = meanings
         self._notice = notice
-        self._changes: dict[str, deque[Change]] = {}
+        self._changes: dict[str, deque[ZnodeChange]] = {}
         #: paths in the order of their changes, to drop the oldest
         self._order: deque[str] = deque()
         #: {path: zxid} of znodes that are gone, the oldest first, and {parent: the same of its children}
         self._gone: dict[str, int] = {}
         self._gone_below: dict[str, dict[str, int]] = {}
-        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self.events: deque[TimelineEvent] = deque(maxlen=EVENTS_MAX)
         #: the first transaction that is known, and the last one
         self.first_zxid = 0
         self.last_zxid = -1
@@ -100,7 +100,7 @@ class History:
         #: whether all that a node has was read once
         self.caught_up = asyncio.Event()
 
-    def changes(self, path: str) -> list[Change]:
+    def changes(self, path: str) -> list[ZnodeChange]:
         """Return the changes of a znode, the newest first."""
         return list(reversed(self._changes.get(path, ())))
 
@@ -129,7 +129,9 @@ class History:
             self._add_moment(zxid, ts_ms)
             if row["term"] != self._term:
                 if self._term:
-                    self.events.append(Event(zxid, ts_ms, "election", "quorum", f"term {row['term']} began"))
+                    self.events.append(
+                        TimelineEvent(zxid, ts_ms, "election", "quorum", f"term {row['term']} began")
+                    )
                 self._term = row["term"]
             for change in row["changes"]:
                 paths.append(change["path"])
@@ -152,7 +154,7 @@ class History:
         op, path, before, after = change["op"], change["path"], change["before"], change["after"]
         size = len(after or b"")
         self._changes.setdefault(path, deque()).append(
-            Change(zxid, ts_ms, op, change["version"], size, session_id)
+            ZnodeChange(zxid, ts_ms, op, change["version"], size, session_id)
         )
         self._order.append(path)
         if len(self._order) > CHANGES_MAX:
@@ -164,7 +166,7 @@ class History:
         self._note_deleted(op, path, zxid)
         for meaning in self._meanings:
             for kind, subject, text in meaning(op, path, before, after):
-                self.events.append(Event(zxid, ts_ms, kind, subject, text))
+                self.events.append(TimelineEvent(zxid, ts_ms, kind, subject, text))
 
     def _note_deleted(self, op: str, path: str, zxid: int) -> None:
         self._forget_gone(path)

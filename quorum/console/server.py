@@ -23,7 +23,7 @@ from aiohttp import web
 from quorum.admin.reading import Says, fields_of, read_object, read_query
 from quorum.admin.view import BadInputError, error_answer, json_answer
 from quorum.console import leading, runs, znodes
-from quorum.console.extension import Call, Extension, Rows, extensions
+from quorum.console.extension import Extension, PageCall, Rows, extensions
 from quorum.console.files import add_files
 from quorum.console.guarding import (
     NAMES,
@@ -50,13 +50,13 @@ _STOP_TIMEOUT_S: Final = 1.0
 _UPSTREAM: Final = web.AppKey[Upstream]("upstream")
 #: {name: action}
 _ACTIONS: Final = web.AppKey[Any]("actions")
-_OPTIONS: Final = web.AppKey["Options"]("options")
+_OPTIONS: Final = web.AppKey["ConsoleOptions"]("options")
 _ADDED: Final = web.AppKey[Sequence[Extension]]("added")
 OPEN_RECORDS: Final = web.AppKey[bool]("open_records")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ConsoleOptions:
     """What the command line says.
 
     Attributes:
@@ -109,7 +109,7 @@ class Serving(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def serving(options: Options) -> AsyncIterator[Serving]:
+async def serving(options: ConsoleOptions) -> AsyncIterator[Serving]:
     """Serve the console for as long as the body runs.
 
     Raises:
@@ -147,7 +147,9 @@ async def serving(options: Options) -> AsyncIterator[Serving]:
                 await each.close()
 
 
-def _app(options: Options, nodes: Upstream, watcher: Watcher, added: Sequence[Extension]) -> web.Application:
+def _app(
+    options: ConsoleOptions, nodes: Upstream, watcher: Watcher, added: Sequence[Extension]
+) -> web.Application:
     app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[guard])
     app.on_response_prepare.append(add_headers)
     app[_OPTIONS], app[_UPSTREAM], app[WATCHER] = options, nodes, watcher
@@ -181,8 +183,8 @@ def _app(options: Options, nodes: Upstream, watcher: Watcher, added: Sequence[Ex
     return app
 
 
-def _call(request: web.Request) -> Call:
-    return Call(request.app[_UPSTREAM], request.headers.get("Authorization"), request.app)
+def _call(request: web.Request) -> PageCall:
+    return PageCall(request.app[_UPSTREAM], request.headers.get("Authorization"), request.app)
 
 
 async def _get_livez(_request: web.Request) -> web.Response:

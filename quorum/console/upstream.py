@@ -27,7 +27,7 @@ from quorum.platform.tls import DIALLING
 CHANGE_TIMEOUT_S: Final = 15.0
 
 
-class Answer(NamedTuple):
+class NodeAnswer(NamedTuple):
     """What a node answered.
 
     Attributes:
@@ -41,14 +41,14 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class RefusedError(Exception):
+class NodeRefusalError(Exception):
     """A node's answer that is an error, with the node's own words.
 
     Attributes:
         status, problem, remedy, field: for the answer to the browser.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: NodeAnswer) -> None:
         fields = answer.fields
         self.status = answer.status
         self.problem = printable(str(fields.get("error", f"HTTP {answer.status}")))
@@ -91,7 +91,7 @@ class Upstream:
         authorization: str | None = None,
         accept: str | None = None,
         timeout_s: float | None = None,
-    ) -> Answer:
+    ) -> NodeAnswer:
         """Send one request to the node that answered last, else to the next ones.
 
         Args:
@@ -134,7 +134,7 @@ class Upstream:
 
     async def _send(
         self, method: str, target: str, headers: Mapping[str, str], body: str | None, wait_s: float
-    ) -> Answer:
+    ) -> NodeAnswer:
         async with self._session.request(
             method,
             target,
@@ -155,7 +155,7 @@ class Upstream:
                     fields = json.loads(content)
                 except RecursionError as error:
                     raise ValueError("what came is too deep") from error
-            return Answer(response.status, fields if isinstance(fields, dict) else {}, content)
+            return NodeAnswer(response.status, fields if isinstance(fields, dict) else {}, content)
 
     async def fields(
         self, path: str, query: Mapping[str, object] | None = None, **more: Any
@@ -164,11 +164,11 @@ class Upstream:
 
         Raises:
             UnreachableError: no node answers.
-            RefusedError: the answer is an error.
+            NodeRefusalError: the answer is an error.
         """
         answer = await self.ask(path, query, **more)
         if answer.status >= 300:
-            raise RefusedError(answer)
+            raise NodeRefusalError(answer)
         return answer.fields
 
 

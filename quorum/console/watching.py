@@ -5,7 +5,7 @@ what runs on top, which reads long lists, every few seconds and when its records
 than a third of the time. Decides when to look, and what a slow listener gets: the newest state, not every
 one. Soft state only.
 
-Source: docs/doctor.md.
+Source: docs/console.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LINGER_S: Final = 10.0
 
 
 @dataclass(slots=True, eq=False)
-class Listener:
+class BrowserListener:
     """What one browser has not been sent yet."""
 
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,7 +91,7 @@ class Watcher:
         self._named = named
         self.history = History([each.meaning for each in extensions], self._noticed)
         self._examiners: list[Examiner] = examiners()
-        self._listeners: set[Listener] = set()
+        self._listeners: set[BrowserListener] = set()
         self._looked: Sequence[Looked] = ()
         self._rows = Rows()
         self._examined_at_s = float("-inf")
@@ -123,12 +123,12 @@ class Watcher:
         return self.overview
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[Listener | None]:
+    def listening(self) -> Iterator[BrowserListener | None]:
         """Yield what a browser is to be told; None: too many watch."""
         if len(self._listeners) >= LISTENERS_MAX:
             yield None
             return
-        listener = Listener()
+        listener = BrowserListener()
         listener.add(None)
         self._listeners.add(listener)
         self._wanted.set()

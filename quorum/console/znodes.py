@@ -17,9 +17,9 @@ from aiohttp import web
 from quorum.admin.reading import Says, fields_of, read_query
 from quorum.admin.view import BadInputError, json_answer
 from quorum.admin.znodes import INT32_MAX, AnyPath, Path
-from quorum.console.extension import Action, Call
+from quorum.console.extension import PageAction, PageCall
 from quorum.console.guarding import RefusalError
-from quorum.console.upstream import RefusedError
+from quorum.console.upstream import NodeRefusalError
 from quorum.console.watching import Watcher
 
 WATCHER: Final = web.AppKey[Watcher]("watcher")
@@ -84,12 +84,12 @@ def _exact_stat(stat: Mapping[str, Any]) -> dict[str, object]:
     return {name: str(value) if name in _EXACT else value for name, value in stat.items()}
 
 
-async def _read(call: Call, path: str, as_of: int | None, **more: object) -> dict[str, Any] | None:
+async def _read(call: PageCall, path: str, as_of: int | None, **more: object) -> dict[str, Any] | None:
     """Return a znode as a node has it, None where there is none."""
     query = {"path": path, "as_of_zxid": as_of, **more}
     try:
         return await call.upstream.fields("/v1/znodes", query, authorization=call.authorization)
-    except RefusedError as error:
+    except NodeRefusalError as error:
         # What the history does not have, or not yet, has no field.
         if error.status == 404 and error.field == "path":
             return None
@@ -99,7 +99,7 @@ async def _read(call: Call, path: str, as_of: int | None, **more: object) -> dic
 async def get_children(request: web.Request) -> web.Response:
     """Answer a page of a znode's children, those that were deleted among them if they are wanted."""
     query: ChildrenQuery = _query(request, ChildrenQuery)
-    call: Call = request.app[CALL](request)
+    call: PageCall = request.app[CALL](request)
     as_of, wanted = _as_of(query.as_of), query.search.lower()
     names: list[str] = []
     after, more = query.after, True
@@ -134,7 +134,7 @@ async def get_children(request: web.Request) -> web.Response:
 async def get_znode(request: web.Request) -> web.Response:
     """Answer a znode as it is, as it was, or as it was before it was deleted."""
     query: ZnodeQuery = _query(request, ZnodeQuery)
-    call: Call = request.app[CALL](request)
+    call: PageCall = request.app[CALL](request)
     as_of = _as_of(query.as_of)
     found = await _read(call, query.path, as_of, children=False, acl=True if as_of is None else None)
     deleted: int | None = None
@@ -187,7 +187,7 @@ def _decoded(found: Mapping[str, Any] | None) -> bytes | None:
     return None if found is None or found["data"] is None else base64.b64decode(found["data"])
 
 
-async def _conflict(call: Call, path: str, version: int, problem: str) -> RefusalError:
+async def _conflict(call: PageCall, path: str, version: int, problem: str) -> RefusalError:
     """Return the refusal that says what is there now."""
     now = await _read(call, path, None, children=False)
     current = None if now is None else {"version": now["stat"]["version"], "data": now["data"]}
@@ -201,7 +201,7 @@ async def _conflict(call: Call, path: str, version: int, problem: str) -> Refusa
     )
 
 
-async def _preview_set(call: Call, body: SetZnode) -> Mapping[str, object]:
+async def _preview_set(call: PageCall, body: SetZnode) -> Mapping[str, object]:
     now = await _read(call, body.path, None, children=False)
     if now is None:
         raise RefusalError(404, f"{body.path} does not exist", "create it")
@@ -216,7 +216,7 @@ async def _preview_set(call: Call, body: SetZnode) -> Mapping[str, object]:
     }
 
 
-async def _set(call: Call, body: SetZnode) -> Mapping[str, object]:
+async def _set(call: PageCall, body: SetZnode) -> Mapping[str, object]:
     encoded = None if body.data is None else base64.b64encode(body.data).decode("ascii")
     query = {"path": body.path, "version": body.version}
     try:
@@ -226,20 +226,20 @@ async def _set(call: Call, body: SetZnode) -> Mapping[str, object]:
             fields={"data": encoded},
             authorization=call.authorization,
         )
-    except RefusedError as error:
+    except NodeRefusalError as error:
         if error.status == 409:
             raise await _conflict(call, body.path, body.version, error.problem) from error
         raise
     return {"text": f"{body.path} is set", "path": body.path, "stat": _exact_stat(done["stat"])}
 
 
-async def _preview_create(call: Call, body: CreateZnode) -> Mapping[str, object]:
+async def _preview_create(call: PageCall, body: CreateZnode) -> Mapping[str, object]:
     if await _read(call, body.path, None, children=False) is not None:
         raise await _conflict(call, body.path, -1, f"{body.path} exists")
     return {"text": f"Create {body.path} with {_size(body.data)} bytes."}
 
 
-async def _create(call: Call, body: CreateZnode) -> Mapping[str, object]:
+async def _create(call: PageCall, body: CreateZnode) -> Mapping[str, object]:
     encoded = None if body.data is None else base64.b64encode(body.data).decode("ascii")
     operation = {"op": "create", "path": body.path, "data": encoded}
     try:
@@ -249,7 +249,7 @@ async def _create(call: Call, body: CreateZnode) -> Mapping[str, object]:
             fields={"operations": [operation]},
             authorization=call.authorization,
         )
-    except RefusedError as error:
+    except NodeRefusalError as error:
         if error.status == 409:
             raise await _conflict(call, body.path, -1, error.problem) from error
         raise
@@ -262,7 +262,7 @@ def _check_name(body: DeleteZnode) -> None:
         raise BadInputError(problem, "type the name of the znode", "confirm")
 
 
-async def _preview_delete(call: Call, body: DeleteZnode) -> Mapping[str, object]:
+async def _preview_delete(call: PageCall, body: DeleteZnode) -> Mapping[str, object]:
     now = await _read(call, body.path, None, children=False)
     if now is None:
         raise RefusalError(404, f"{body.path} does not exist", "there is nothing to delete")
@@ -277,12 +277,12 @@ async def _preview_delete(call: Call, body: DeleteZnode) -> Mapping[str, object]
     return {"text": f"Delete {body.path}, version {stat['version']}, {_size(_decoded(now))} bytes{below}."}
 
 
-async def _delete(call: Call, body: DeleteZnode) -> Mapping[str, object]:
+async def _delete(call: PageCall, body: DeleteZnode) -> Mapping[str, object]:
     _check_name(body)
     query = {"path": body.path, "version": body.version}
     try:
         await call.upstream.fields("/v1/znodes", query, method="DELETE", authorization=call.authorization)
-    except RefusedError as error:
+    except NodeRefusalError as error:
         if error.status == 409 and body.version >= 0 and "children" not in error.problem:
             raise await _conflict(call, body.path, body.version, error.problem) from error
         raise
@@ -290,7 +290,7 @@ async def _delete(call: Call, body: DeleteZnode) -> Mapping[str, object]:
 
 
 ACTIONS: Final = (
-    Action("set-znode", SetZnode, _preview_set, _set),
-    Action("create-znode", CreateZnode, _preview_create, _create),
-    Action("delete-znode", DeleteZnode, _preview_delete, _delete),
+    PageAction("set-znode", SetZnode, _preview_set, _set),
+    PageAction("create-znode", CreateZnode, _preview_create, _create),
+    PageAction("delete-znode", DeleteZnode, _preview_delete, _delete),
 )

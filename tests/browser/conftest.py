@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from kazoo.client import KazooClient
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
-from quorum.console.server import Options, serving
+from quorum.console.server import ConsoleOptions, serving
 from quorum.local import in_thread
 from tests.support.broker_cluster import SHORT_SESSION_MS, BrokerCluster
 
@@ -30,12 +30,14 @@ def cluster() -> Iterator[BrokerCluster]:
 
 
 @pytest.fixture(scope="session")
-def options(cluster: BrokerCluster) -> Options:
-    return Options(tuple(cluster.nodes.admin_url(node_id) for node_id in cluster.nodes.node_ids), port=0)
+def options(cluster: BrokerCluster) -> ConsoleOptions:
+    return ConsoleOptions(
+        tuple(cluster.nodes.admin_url(node_id) for node_id in cluster.nodes.node_ids), port=0
+    )
 
 
 @pytest.fixture(scope="session")
-def url(options: Options) -> Iterator[str]:
+def url(options: ConsoleOptions) -> Iterator[str]:
     with in_thread(lambda: serving(options), "console") as (console, _):
         yield console.url
 

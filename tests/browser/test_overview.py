@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, expect
 
+from quorum.console.server import ConsoleOptions, serving
+from quorum.local import in_thread
 from tests.browser.conftest import Pages
 from tests.support.broker_cluster import BrokerCluster
 
@@ -28,8 +30,20 @@ def test_both_colour_schemes_and_a_narrow_screen_pass_axe(browser: Browser, url:
     for width in (1280, 400):
         context = browser.new_context(color_scheme="dark", viewport={"width": width, "height": 800})
         pages = Pages(context.new_page(), url)
-        for address in ("#/overview", "#/znodes?path=/", "#/timeline"):
-            tab = pages.open(address)
+        for address in (
+            "overview",
+            "topics",
+            "partitions",
+            "groups",
+            "znodes?path=/brokers",
+            "timeline",
+            "runs",
+        ):
+            tab = pages.tab
+            tab.goto(f"{url}#/{address}")
+            page = address.partition("?")[0]
+            view = tab.locator(f"main[data-page={page}]:is([data-state=ready], [data-state=empty])")
+            expect(view).to_be_attached()
             pages.check()
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, address
         context.close()
@@ -59,3 +73,15 @@ def test_without_a_majority_pages_say_so(pages: Pages, cluster: BrokerCluster) -
     pages.wait("ready")
     expect(pages.get("verdict", verdict="healthy")).to_be_visible(timeout=40_000)
     pages.expected = ("the server responded with a status of 503",)
+
+
+def test_a_page_whose_console_ends_is_stale_and_keeps_its_content(
+    browser: Browser, options: ConsoleOptions
+) -> None:
+    context = browser.new_context()
+    with in_thread(lambda: serving(options), "console") as (console, _):
+        pages = Pages(context.new_page(), console.url)
+        pages.open()
+    pages.wait("stale")
+    expect(pages.get("node")).to_have_count(3)
+    context.close()

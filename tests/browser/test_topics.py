@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
@@ -157,3 +159,29 @@ def test_a_consumer_is_a_member_of_its_group(pages: Pages, cluster: BrokerCluste
     expect(pages.get("member")).to_contain_text("reader")
     expect(pages.get("member")).to_contain_text("orders-0")
     consumer.close()
+
+
+@pytest.mark.alone
+def test_ten_thousand_partitions_scroll_without_a_long_frame(pages: Pages) -> None:
+    """The answer is made here: what is judged is the page."""
+    rows = [
+        [number // 100, number % 100, [1, 2, 3], 1 + number % 3, [1, 2, 3], False] for number in range(10_000)
+    ]
+    answer = json.dumps({"topics": [f"topic-{number:03d}" for number in range(100)], "partitions": rows})
+    pages.tab.route("**/api/partitions*", lambda route: route.fulfill(json=json.loads(answer)))
+    pages.open("#/partitions?show=all")
+    expect(pages.get("heatmap", cells=30_000)).to_be_visible()
+    longest = pages.tab.evaluate(
+        """async () => {
+          const box = document.querySelector("[data-testid=heatmap]");
+          let last = performance.now(), longest = 0;
+          for (let frame = 0; frame < 60; frame++) {
+            box.scrollTop += 97;
+            const now = await new Promise(requestAnimationFrame);
+            longest = Math.max(longest, now - last);
+            last = now;
+          }
+          return longest;
+        }"""
+    )
+    assert longest < 100, f"a frame took {longest:.0f} ms"

@@ -21,7 +21,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from quorum.console import files
-from quorum.console.server import Options, serving
+from quorum.console.server import ConsoleOptions, serving
 from quorum.local import Ensemble, ensemble_in_thread, in_thread
 from tests.support.nodes import clean_environment, eventually
 
@@ -85,7 +85,7 @@ def quorum() -> Iterator[Ensemble]:
 
 @pytest.fixture(scope="module")
 def console(quorum: Ensemble) -> Iterator[Console]:
-    with in_thread(lambda: serving(Options(quorum.admin_urls, port=0)), "console") as (running, _):
+    with in_thread(lambda: serving(ConsoleOptions(quorum.admin_urls, port=0)), "console") as (running, _):
         yield Console(running.url)
 
 
@@ -120,7 +120,7 @@ def test_every_answer_carries_a_strict_policy(console: Console) -> None:
         assert "default-src 'none'" in policy
         assert {"script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"} <= set(policy)
         assert "unsafe" not in each.headers["Content-Security-Policy"]
-        assert each.headers["X-Content-Type-Options"] == "nosniff"
+        assert each.headers["X-Content-Type-ConsoleOptions"] == "nosniff"
         assert each.headers["Referrer-Policy"] == "no-referrer"
 
 
@@ -294,7 +294,7 @@ def test_a_change_without_proof_is_refused(console: Console, zookeeper: KazooCli
 
 
 def test_a_console_that_only_reads_refuses_every_change(quorum: Ensemble) -> None:
-    options = Options(quorum.admin_urls, port=0, read_only=True)
+    options = ConsoleOptions(quorum.admin_urls, port=0, read_only=True)
     with in_thread(lambda: serving(options), "console") as (running, _):
         console = Console(running.url)
         assert console.get("/api/session").fields["read_only"] is True
@@ -351,7 +351,7 @@ def test_runs_are_read_from_their_folder(tmp_path: Path, quorum: Ensemble) -> No
         (tmp_path / name).mkdir()
         if text is not None:
             (tmp_path / name / "run.json").write_text(text)
-    options = Options(quorum.admin_urls, port=0, results=tmp_path)
+    options = ConsoleOptions(quorum.admin_urls, port=0, results=tmp_path)
     with in_thread(lambda: serving(options), "console") as (running, _):
         whole = Console(running.url).get("/api/runs").fields
         third, second, first = whole["items"]

@@ -52,14 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal."""
-    from quorum.console.server import Options
+    from quorum.console.server import ConsoleOptions
 
     if not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port} is out of range", "give 0 to 65535")
     if arguments.results is not None and not arguments.results.is_dir():
         raise UsageError(f"--results {arguments.results} is no folder", "name one that holds results of runs")
     urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
-    options = Options(
+    options = ConsoleOptions(
         tuple(urls),
         arguments.bootstrap,
         arguments.host,
@@ -73,10 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(options: object, parent_fd: int | None) -> None:
-    from quorum.console.server import Options, serving
+    from quorum.console.server import ConsoleOptions, serving
     from quorum.platform.foreground import stop_requests
 
-    assert isinstance(options, Options)
+    assert isinstance(options, ConsoleOptions)
     with stop_requests(parent_fd, lambda: None) as stop:
         async with serving(options) as console:
             print(f"console: {console.url}", flush=True)

@@ -11,14 +11,13 @@ const groupPath = (path) => path.startsWith("/consumers/");
 export function Groups() {
   const [search, setSearch] = useState("");
   const past = asOf();
-  const view = useView(`groups ${search}`, () => get("groups", { search }), groupPath, EVERY_MS);
+  const view = useView(`groups ${search} ${past}`, () => get("groups", { search, as_of: past }), groupPath, EVERY_MS);
   const found = view.data;
   const state = view.state === "ready" && !found.items.length ? "empty" : view.state;
   return html`<${Main} page="groups" title="Groups" state=${state} problem=${view.problem}>
     <div class="head"><h1>Groups</h1><span class="spring"></span>${found && html`<small>${counted(found.items.length, "group")}</small>`}</div>
-    ${past !== null && html`<p class="caption">Groups are shown as they are now: where logs ended then is not known.</p>`}
     <div class="tools"><${Search} label="Search groups" value=${search} onSearch=${setSearch} /></div>
-    ${found?.problem && html`<p class="caption">Brokers do not answer: lag is not known (${plain(found.problem)}).</p>`}
+    ${found?.problem && html`<p class="caption">Lag is not known: ${plain(found.problem)}.</p>`}
     ${state === "empty" && html`<p class="nothing">${search ? "No group has that in its name." : "There are no groups."}</p>`}
     ${found?.items.length > 0 &&
     html`<section><div class="scroll" tabindex="0" role="region" aria-label="Groups"><table>
@@ -31,7 +30,8 @@ export function Groups() {
 }
 
 export function Group({ name }) {
-  const view = useView(`group ${name}`, () => get("group", { group: name }), groupPath, EVERY_MS);
+  const past = asOf();
+  const view = useView(`group ${name} ${past}`, () => get("group", { group: name, as_of: past }), groupPath, EVERY_MS);
   const found = view.data;
   const absent = found && !found.found;
   const topics = [...new Set((found?.offsets ?? []).map((each) => each.topic))];
@@ -50,7 +50,7 @@ export function Group({ name }) {
     <div class="head"><h1>${plain(name)}</h1>${found?.found && html`<${Chip} kind=${found.status}>${plain(found.status)}<//>`}
       <span class="spring"></span>${found?.offsets?.length > 0 && mayAct("reset-offsets") && html`<button onClick=${reset}>Reset offsets</button>`}</div>
     ${absent && html`<p class="nothing">There is no group ${plain(name)}.</p>`}
-    ${asOf() !== null && html`<p class="caption">It is shown as it is now: where logs ended then is not known.</p>`}
+    ${found?.problem && html`<p class="caption">Lag is not known: ${plain(found.problem)}.</p>`}
     ${found?.found && html`<${Members} found=${found} /><${Offsets} found=${found} />`}
   <//>`;
 }
