@@ -20,7 +20,7 @@ STRIKES ?= 16
 # how often `make sink-kills` kills the driver
 KILLS ?= 20
 # what `make test` runs, in this order: the quick and telling ones first
-SUITES := $(wildcard $(addprefix tests/,tidy unit scenarios model simulation integration conformance chaos pipeline))
+SUITES := $(wildcard $(addprefix tests/,tidy unit scenarios model simulation integration browser conformance chaos pipeline))
 # how the tests of a suite run side by side; those marked `alone` judge how quick something is, and run last
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
@@ -34,7 +34,7 @@ ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
-.PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format java maven strace kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -42,7 +42,7 @@ help: ## show this list
 up: $(VENV)/.installed ## start three nodes on 2181-2183 and three brokers on 9092-9094, until Ctrl-C (options: make up ARGS="--nodes 1 --brokers 1")
 	@exec $(BIN)/quorate up $(ARGS)
 
-test: lint java maven strace kcat toxiproxy ## everything that must pass on every change
+test: lint java maven strace kcat chromium toxiproxy ## everything that must pass on every change
 	@minutes=; took() { minutes+=$$(printf '\n%7.1f  %s' "$$((10 * ($$(date +%s) - $$begun) / 6))e-2" "$$1"); }; \
 	$(foreach suite,$(SUITES),echo "== $(suite)"; begun=$$(date +%s); \
 	  $(BIN)/python -m pytest $(suite) -m "not long and not alone" $(ON_ALL_CORES_$(suite)) $(ARGS); took $(suite);) \
@@ -113,6 +113,9 @@ maven: ## see that Maven is there: it fetches what tests take of Apache Kafka
 
 kcat: ## see that kcat is there: an unchanged Kafka client of the tests
 	@bash deploy/ensure-kcat.sh
+
+chromium: ## see that Chromium is there: the pages of the console are tested in it
+	@bash deploy/ensure-chromium.sh
 
 client-tools: ## see that Go, Node.js and Rust are there: they build unchanged clients
 	@bash deploy/ensure-client-tools.sh

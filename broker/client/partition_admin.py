@@ -11,7 +11,7 @@ IncrementalAlterConfigs requests; KIP-73.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.client.client import BrokerClient
@@ -103,6 +103,17 @@ class PartitionAdminClient(BrokerClient):
             for row in topic.partition_result
         }
 
+    async def log_sizes(self) -> dict[PartitionKey, int]:
+        """Return the bytes of each partition's largest replica, as far as brokers can be reached."""
+        found: dict[PartitionKey, int] = {}
+        for _, link in await self._live_brokers():
+            response = await link.request(
+                ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}, timeout_ms=self._timeout_ms
+            )
+            for row in (row for each in response.results for topic in each.topics for row in _named(topic)):
+                found[row[0]] = max(found.get(row[0], 0), row[1])
+        return found
+
     async def set_throttle(self, topics: Collection[str], rate: int) -> list[int]:
         """Throttle how replicas of these topics that are not in the ISR are copied.
 
@@ -171,3 +182,8 @@ class PartitionAdminClient(BrokerClient):
             return response
 
         return await self._ask_controller(api_key, values, read, repeatable=repeatable)
+
+
+def _named(topic: Any) -> Iterator[tuple[PartitionKey, int]]:
+    for row in topic.partitions:
+        yield PartitionKey(topic.name, row.partition_index), row.partition_size

@@ -35,6 +35,8 @@ from quorum.client import (
     RequestTooLargeError,
     Transaction,
 )
+from quorum.core.machine import StateMachine
+from quorum.core.queries import get_acl
 from quorum.errors import OutcomeUnknownError, QuorateError
 
 GATEWAY: Final = web.AppKey[Gateway]("gateway")
@@ -44,6 +46,8 @@ OPERATIONS_MAX: Final = 1000
 #: of a body with data; base64 makes a third more of them
 BODY_BYTES_MAX: Final = 6 * 1024 * 1024
 ENDPOINTS: Final = Endpoints()
+#: of permissions, from the lowest bit on
+_LETTERS: Final = "rwcda"
 _TRANSACTION_EXAMPLE: Final = (
     'send {"operations": [{"op": "check", "path": "/a", "version": 3}, {"op": "set", "path": "/b", "data": '
     '"aGVsbG8="}]}'
@@ -63,6 +67,7 @@ class ReadQuery(NamedTuple):
     limit: Annotated[int, Says("children that are named, by name", 0, CHILDREN_MAX)] = 1000
     after: Annotated[str, Says("children after this name only")] = ""
     as_of_zxid: Annotated[int, Says("the transaction after which it was so; -1: as it is now", -1)] = -1
+    acl: Annotated[bool, Says("whether the access list is wanted; of the past it is not known")] = False
 
 
 class DeleteQuery(NamedTuple):
@@ -137,8 +142,10 @@ _PAST_STAT: Final = answer(
 _STAT: Final = schema_of(StatFields)
 _READ_STAT: TypeAlias = Annotated[Answer, {"anyOf": [_STAT, _PAST_STAT]}]
 _STEP_STAT: TypeAlias = Annotated[Answer, {"oneOf": [_STAT, {"type": "null"}]}]
+AclRow: TypeAlias = Annotated[Answer, answer(scheme=str, id=str, perms=str)]
 ZnodeRead: TypeAlias = Annotated[
-    Answer | web.Response, answer(path=str, data=Base64, stat=_READ_STAT, children=list[str], zxid=int)
+    Answer | web.Response,
+    answer(("acl",), path=str, data=Base64, stat=_READ_STAT, children=list[str], zxid=int, acl=list[AclRow]),
 ]
 ZnodeWritten: TypeAlias = Annotated[Answer | web.Response, answer(path=str, stat=StatFields)]
 ZnodeDeleted: TypeAlias = Annotated[Answer | web.Response, answer(path=str)]
@@ -167,7 +174,22 @@ async def _get_znode(request: web.Request, query: ReadQuery) -> ZnodeRead:
     if isinstance(found, int):
         return _absent(path, found)
     data, stat, names = found
-    return _node(query, data, stat._asdict(), names if query.children else (), machine().zxid)
+    row = _node(query, data, stat._asdict(), names if query.children else (), machine().zxid)
+    return {**row, "acl": _acl(machine(), path)} if query.acl else row
+
+
+def _acl(machine: StateMachine, path: str) -> list[Answer]:
+    found = get_acl(machine, path)
+    # Who may read the node may read its list.
+    assert not isinstance(found, int)
+    return [
+        {
+            "scheme": scheme,
+            "id": identity,
+            "perms": "".join(_LETTERS[bit] for bit in range(5) if perms >> bit & 1),
+        }
+        for perms, scheme, identity in found[0]
+    ]
 
 
 def _node(

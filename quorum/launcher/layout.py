@@ -35,7 +35,7 @@ COUNT_MAX = 9
 DEFAULT_NODES = 3
 DEFAULT_BROKERS = 3
 #: what decides over ports → the port of the first process; the next ones have the next ports
-DEFAULT_PORTS = {"client": 2181, "peer": 2281, "admin": 8181, "broker": 9092}
+DEFAULT_PORTS = {"client": 2181, "peer": 2281, "admin": 8181, "broker": 9092, "console": 8080}
 #: key of a broker's [listen] → how far its port is above that for brokers
 _BROKER_PORTS = {"client": 0, "broker": 100, "admin": 200}
 _HOW_TO_RECORD = (
@@ -96,6 +96,8 @@ def plan(data_dir: Path, nodes: int | None, brokers: int | None, ports: Mapping[
     layout = replace(known, broker_count=max(known.broker_count, running), ports=first)
     children = (*_nodes(layout), *_brokers(layout, running))
     _check_ports(children)
+    if not 0 <= (console := first["console"]) <= 65535:
+        raise UsageError(f"--console-port {console} is out of range", "give 1 to 65535, or 0 for no console")
     return replace(layout, children=children)
 
 

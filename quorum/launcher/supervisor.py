@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
 from quorum.launcher.child import Child, child_environment
+from quorum.launcher.console import ConsoleProcess
 from quorum.launcher.files import bound_log, story_since
 from quorum.launcher.layout import Layout, record_founding
 from quorum.launcher.probe import is_ready
@@ -58,19 +59,22 @@ class StartReport(NamedTuple):
         summary: "ready", or how many of how many are.
         addresses: where clients find those that are.
         stories: what is to be said of each other, a few lines each.
+        console: where it listens, or why it does not; "": none was asked for.
     """
 
     summary: str
     addresses: str
     stories: tuple[str, ...]
+    console: str = ""
 
 
 class Supervisor:
     """The processes of one data directory. The caller holds its lock and has written its files."""
 
-    def __init__(self, layout: Layout, console: Console) -> None:
+    def __init__(self, layout: Layout, console: Console, pages: ConsoleProcess | None = None) -> None:
         self._layout = layout
         self._console = console
+        self._pages = pages
         self._all = [_Kept(child) for child in layout.children]
         self._nodes = [kept for kept in self._all if kept.child.kind == "node"]
         #: monotonic time since which a node is ready, before the start is settled
@@ -188,8 +192,9 @@ class Supervisor:
                 waits = (story.partition("\n")[0] for story in self._stories())
                 self._console.say(f"still starting: {'; '.join(waits)}")
             await _wait(self._stopping, POLL_READY_S)
+        said = await self._pages.start(self._pipe[0]) if self._pages and not self._stopping.is_set() else ""
         if not self._stopping.is_set():
-            on_ready(self._report())
+            on_ready(self._report()._replace(console=said))
         while not self._stopping.is_set():
             await _wait(self._stopping, POLL_S)
             await self._look()
@@ -269,6 +274,8 @@ class Supervisor:
     async def _stop_all(self) -> None:
         """Stop the brokers together, then the nodes: a broker takes its leave of the quorum."""
         self._console.show_status("")
+        if self._pages is not None:
+            await self._pages.stop()
         for kind in ("broker", "node"):
             running = [
                 (kept.child.name, kept.process)

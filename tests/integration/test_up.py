@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ class Ports:
     @property
     def options(self) -> list[str]:
         first = [f"--{key}-port={getattr(self, key)}" for key in ("client", "peer", "admin")]
-        return [*first, "--brokers=0"]
+        return [*first, "--brokers=0", "--console-port=0"]
 
 
 @pytest.fixture
@@ -519,3 +520,22 @@ def test_where_the_extra_is_not_installed_the_nodes_run_alone(tmp_path: Path, po
         "no brokers: what they need is not installed (pip install 'quorate[brokers]')" in output.read_text()
     )
     assert "stopped 1 processes" in output.read_text()
+
+
+def test_the_console_is_started_and_ended_with_the_cluster(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    with contextlib.closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        options = [*ports.options, "--nodes=1", f"--console-port={port}"]
+        with up(data_dir, *options) as running:
+            running.wait_for(f"no console: error: --port {port}: cannot listen on 127.0.0.1")
+            assert running.stop() == 0
+    with up(data_dir, *options) as running:
+        running.wait_for(f"console: http://127.0.0.1:{port}/")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez") as answer:
+            assert answer.status == 200
+        assert running.stop() == 0
+    with contextlib.closing(socket.socket()) as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))

@@ -125,7 +125,7 @@ def port_options() -> tuple[int, list[str]]:
         ports = [consecutive_ports(3) for _ in range(3)]
     names = ("--client-port", "--peer-port", "--admin-port")
     options = [text for name, port in zip(names, ports, strict=True) for text in (name, str(port))]
-    return ports[0], [*options, "--brokers", "0"]
+    return ports[0], [*options, "--brokers", "0", "--console-port", "0"]
 
 
 @pytest.fixture

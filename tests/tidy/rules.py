@@ -63,13 +63,25 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.launcher": {"admin", "config", "errors", "platform"},
     "quorum.health": set(),
     "quorum.doctor": {"admin", "config", "errors", "health", "platform"},
+    "quorum.console": {"admin", "changelog", "doctor", "errors", "health", "platform"},
     "quorum.cli.shell": {"client", "config", "errors", "platform", "wire"},
     "quorum.cli.offline": {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
         *("raft.requests", "raft.snapshots"),
     },
     "quorum.cli.commands": {
-        *("admin", "cli.offline", "cli.shell", "client", "config", "doctor", "errors", "health", "launcher"),
+        *(
+            "admin",
+            "cli.offline",
+            "cli.shell",
+            "client",
+            "config",
+            "console",
+            "doctor",
+            "errors",
+            "health",
+            "launcher",
+        ),
         *("metadata", "node", "platform"),
     },
     "quorum.cli": {"admin", "cli.commands", "config", "errors", "platform"},
@@ -93,6 +105,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker.local": {"config", "lifecycle"},
     "broker.health": set(),
     "broker.doctor": {"client", "config", "health"},
+    "broker.console": {"client", "log"},
     "broker.commands": {"client", "config", "lifecycle", "stores"},
     "pipeline": set(),
     "pipeline.errors": set(),
@@ -116,7 +129,7 @@ FOREIGN: dict[str, set[str]] = {
     "broker": {
         *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),
         *("quorum.local", "quorum.launcher", "quorum.cli", "quorum.admin", "controller"),
-        *("quorum.health", "quorum.doctor"),
+        *("quorum.health", "quorum.doctor", "quorum.console"),
     },
     "pipeline": {
         *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),

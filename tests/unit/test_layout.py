@@ -195,6 +195,7 @@ def test_a_record_that_a_person_put_back_lets_nobody_found(tmp_path: Path) -> No
         ({"client": 65534}, "65536"),
         ({"client": 0}, "--client-port leads to 0"),
         ({"broker": 65400}, "--broker-port leads to 65600"),
+        ({"console": 70000}, "--console-port 70000 is out of range"),
         ({"broker": 2082}, "2182 is wanted twice"),
     ],
 )
@@ -305,7 +306,7 @@ def test_the_secret_stays_the_same(tmp_path: Path) -> None:
 def test_the_record_says_counts_ports_and_founding(tmp_path: Path) -> None:
     layout = plan(tmp_path, 1, 2, PORTS)
     write(layout)
-    fields = {"nodes": 1, "brokers": 2, "ports": PORTS}
+    fields = {"nodes": 1, "brokers": 2, "ports": PORTS | {"console": 8080}}
     assert json.loads((tmp_path / "up.json").read_text()) == fields | {"founded": False}
     record_founding(layout)
     assert json.loads((tmp_path / "up.json").read_text()) == fields | {"founded": True}

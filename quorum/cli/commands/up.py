@@ -49,6 +49,7 @@ examples:
 """
 READY_DEADLINE_S = 120
 _PURPOSES = {"client": "ZooKeeper clients", "peer": "the nodes", "admin": "HTTP", "broker": "Kafka clients"}
+_CONSOLE_HELP = "port of the console; 0: none (default: 8080, or as before)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where everything is kept (default: ./data)",
     )
     for key, default in DEFAULT_PORTS.items():
-        what = f"first port for {_PURPOSES[key]} (default: {default}, or as before)"
+        what = f"first port for {_PURPOSES.get(key)} (default: {default}, or as before)"
+        what = _CONSOLE_HELP if key == "console" else what
         parser.add_argument(f"--{key}-port", type=_number, metavar="PORT", help=what)
     parser.add_argument("--detach", action="store_true", help="return when ready; `quorate down` stops it")
     # What a detached start runs.
@@ -99,17 +101,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _supervise(layout: Layout, arguments: argparse.Namespace) -> int:
+    from quorum.launcher.console import ConsoleProcess
     from quorum.launcher.supervisor import StartReport, Supervisor
 
     console = Console(sys.stdout)
     _show(layout, console, arguments)
-    supervisor = Supervisor(layout, console)
+    port = layout.ports["console"]
+    supervisor = Supervisor(layout, console, ConsoleProcess(layout, port) if port else None)
     waiting = os.dup(sys.stdout.fileno()) if arguments.detached else None
 
     def ready(start: StartReport) -> None:
         console.say(f"{start.summary}: {start.addresses}", "yellow" if start.stories else "green")
         for story in start.stories:
             console.say(story)
+        if start.console:
+            console.say(start.console)
         if waiting is not None and not _turn_to_log(layout, waiting):
             console.say("the command that started this was ended before it was ready: all is stopped")
             supervisor.stop()

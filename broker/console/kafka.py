@@ -1,0 +1,177 @@
+"""The console's Kafka client: where logs begin and end, how large they are, how far groups lag, records.
+
+Decides how old such an answer may be: lists of topics and groups are sorted by it, and one question to every
+leader serves all who look. Soft state: the client, the last answers.
+
+Source: docs/console.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from broker.client.partition_admin import PartitionAdminClient
+from broker.console.topics import Topics as TopicRows
+from broker.console.topics import items, partitions_of
+from quorum.console.upstream import NodeRefusalError, Upstream
+from quorum.errors import QuorateError, UnreachableError, printable
+from quorum.metadata.paths import PartitionKey
+from quorum.platform.tls import DIALLING
+
+TIMEOUT_MS: Final = 4_000
+#: an answer that is older is asked for again
+FRESH_S: Final = 2.0
+#: how long a page waits for a new one; then it gets the last one
+PATIENCE_S: Final = 1.5
+_LATEST, _EARLIEST = -1, -2
+
+
+class Group(NamedTuple):
+    """A group, as the quorum's records have it.
+
+    Attributes:
+        committed: {partition: offset}.
+        row: the record, as GET /v1/groups has it.
+    """
+
+    group_id: str
+    committed: Mapping[PartitionKey, int]
+    row: Mapping[str, Any]
+
+
+class LogsSeen(NamedTuple):
+    """What brokers said last.
+
+    Attributes:
+        starts, ends: {partition: offset}, without those whose leader did not answer.
+        sizes: {partition: bytes of its largest replica}.
+        groups: {group: its record}.
+        problem: why brokers were not asked, else None.
+    """
+
+    starts: Mapping[PartitionKey, int] = {}
+    ends: Mapping[PartitionKey, int] = {}
+    sizes: Mapping[PartitionKey, int] = {}
+    groups: Mapping[str, Group] = {}
+    problem: str | None = None
+
+    def lag(self, group: Group, key: PartitionKey) -> int | None:
+        """Return how many records a group is behind in a partition; None: it is not known."""
+        end = self.ends.get(key)
+        return None if end is None else max(0, end - group.committed[key])
+
+    def lags_by_topic(self) -> dict[str, int]:
+        """Return {topic: records that all its groups are behind, together}."""
+        found: dict[str, int] = defaultdict(int)
+        for group in self.groups.values():
+            for key in group.committed:
+                found[key.topic] += self.lag(group, key) or 0
+        return found
+
+
+class KafkaAsker:
+    """Asks the brokers, over one client that is made anew when it fails."""
+
+    def __init__(self, bootstrap: str | None) -> None:
+        self._named = bootstrap
+        self._client: PartitionAdminClient | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._logs = LogsSeen(problem="they have not answered yet")
+        self._asked_s = float("-inf")
+
+    async def close(self) -> None:
+        """End every connection."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+
+    async def client(self, nodes: Upstream) -> PartitionAdminClient:
+        """Return a client.
+
+        Raises:
+            UnreachableError: no broker is known.
+        """
+        if self._client is None:
+            bootstrap = self._named or await _registered(nodes)
+            if not bootstrap:
+                raise UnreachableError(
+                    "no registered broker has a listener for clients", "name one: --bootstrap"
+                )
+            self._client = PartitionAdminClient(
+                bootstrap, client_id="quorate-console", timeout_ms=TIMEOUT_MS, tls=DIALLING.get()
+            )
+        return self._client
+
+    async def forget(self) -> None:
+        """Make another client the next time: the brokers may have moved."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def logs(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
+        """Return what brokers say of partitions with a leader, or what they said last, if they are slow."""
+        if self._refreshing is None or self._refreshing.done():
+            if asyncio.get_running_loop().time() - self._asked_s < FRESH_S:
+                return self._logs
+            self._refreshing = asyncio.create_task(self._refresh(nodes, topics))
+        await asyncio.wait({self._refreshing}, timeout=PATIENCE_S)
+        return self._logs
+
+    async def _refresh(self, nodes: Upstream, topics: TopicRows) -> None:
+        try:
+            self._logs = await self._ask(nodes, topics)
+        except (QuorateError, NodeRefusalError, TimeoutError) as error:
+            await self.forget()
+            told = printable(str(error)) or "brokers did not answer in time"
+            self._logs = LogsSeen(groups=self._logs.groups, problem=told)
+        self._asked_s = asyncio.get_running_loop().time()
+
+    async def _ask(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
+        groups = {row["group_id"]: _group(row) async for row in items(nodes, "/v1/groups")}
+        # Groups are known even if no broker answers.
+        self._logs = self._logs._replace(groups=groups)
+        keys = [
+            PartitionKey(each.topic, each.partition)
+            for each in partitions_of(topics)
+            if each.status != "offline"
+        ]
+        client = await self.client(nodes)
+        async with asyncio.timeout(2 * TIMEOUT_MS / 1000):
+            starts, ends, sizes = await asyncio.gather(
+                client.list_offsets(dict.fromkeys(keys, _EARLIEST)),
+                client.list_offsets(dict.fromkeys(keys, _LATEST)),
+                client.log_sizes(),
+            )
+        return LogsSeen(_known(starts), _known(ends), sizes, groups)
+
+
+def _known(found: Mapping[PartitionKey, Any]) -> dict[PartitionKey, int]:
+    return {key: each.offset for key, each in found.items() if each.error_code == 0 and each.offset >= 0}
+
+
+def _group(row: Mapping[str, Any]) -> Group:
+    committed = {
+        PartitionKey(each["topic"], each["partition"]): each["offset"]
+        for each in row["offsets"]
+        if isinstance(each["offset"], int) and each["offset"] >= 0
+    }
+    return Group(row["group_id"], committed, row)
+
+
+async def _registered(nodes: Upstream) -> str:
+    wanted = "CLIENT" if DIALLING.get() is None else "SSL"
+    found: list[str] = []
+    async for row in items(nodes, "/v1/brokers"):
+        found += addresses(row.get("endpoints", ()), wanted)
+    return ",".join(found)
+
+
+def addresses(endpoints: Sequence[str], wanted: str = "CLIENT") -> list[str]:
+    """Return the addresses of one listener among those of a registration."""
+    split = (str(each).partition("://") for each in endpoints)
+    return [address for listener, _, address in split if listener == wanted and address]

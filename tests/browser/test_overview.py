@@ -1,0 +1,87 @@
+"""The frame and the overview in a real browser: the verdict follows the cluster while somebody watches."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Browser, expect
+
+from quorum.console.server import ConsoleOptions, serving
+from quorum.local import in_thread
+from tests.browser.conftest import Pages
+from tests.support.broker_cluster import BrokerCluster
+
+
+def test_the_overview_shows_nodes_brokers_and_verdict(pages: Pages, cluster: BrokerCluster) -> None:
+    tab = pages.open()
+    expect(tab.locator("main")).to_have_attribute("data-page", "overview")
+    expect(pages.get("verdict", verdict="healthy", check="")).to_have_text("healthy")
+    for node_id in cluster.nodes.node_ids:
+        expect(pages.get("node", id=node_id)).to_be_visible()
+    expect(pages.get("node", role="leader")).to_have_count(1)
+    expect(pages.get("broker", status="up")).to_have_count(3)
+    for name in ("offline", "under-replicated", "not-preferred"):
+        expect(pages.get(name)).to_have_attribute("data-value", "0")
+    links = tab.get_by_role("navigation", name="Main").get_by_role("link")
+    for index in range(links.count()):
+        links.nth(index).click()
+        expect(tab.locator("main[data-state=ready], main[data-state=empty]")).to_be_attached()
+
+
+def test_both_colour_schemes_and_a_narrow_screen_pass_axe(browser: Browser, url: str) -> None:
+    for width in (1280, 400):
+        context = browser.new_context(color_scheme="dark", viewport={"width": width, "height": 800})
+        pages = Pages(context.new_page(), url)
+        for address in (
+            "overview",
+            "topics",
+            "partitions",
+            "groups",
+            "znodes?path=/brokers",
+            "timeline",
+            "runs",
+        ):
+            tab = pages.tab
+            tab.goto(f"{url}#/{address}")
+            page = address.partition("?")[0]
+            view = tab.locator(f"main[data-page={page}]:is([data-state=ready], [data-state=empty])")
+            expect(view).to_be_attached()
+            pages.check()
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, address
+        context.close()
+
+
+def test_a_leader_that_is_killed_is_in_the_verdict_at_once(pages: Pages, cluster: BrokerCluster) -> None:
+    pages.open()
+    expect(pages.get("verdict", verdict="healthy")).to_be_visible()
+    leader = cluster.nodes.leader()
+    cluster.nodes.kill(leader)
+    expect(pages.get("node", id=leader, role="unreachable")).to_be_visible()
+    expect(pages.get("verdict", check="node-down")).to_be_visible()
+    cluster.nodes.start_node(leader)
+    expect(pages.get("verdict", verdict="healthy")).to_be_visible()
+
+
+def test_without_a_majority_pages_say_so(pages: Pages, cluster: BrokerCluster) -> None:
+    pages.open("#/znodes?path=/brokers")
+    first, second, _ = cluster.nodes.node_ids
+    cluster.nodes.kill(first)
+    cluster.nodes.kill(second)
+    pages.wait("no-quorum")
+    expect(pages.get("verdict", check="no-quorum")).to_be_visible()
+    expect(pages.get("znode", path="/brokers/ids")).to_be_visible()
+    cluster.nodes.start_node(first)
+    cluster.nodes.start_node(second)
+    pages.wait("ready")
+    expect(pages.get("verdict", verdict="healthy")).to_be_visible(timeout=40_000)
+    pages.expected = ("the server responded with a status of 503",)
+
+
+def test_a_page_whose_console_ends_is_stale_and_keeps_its_content(
+    browser: Browser, options: ConsoleOptions
+) -> None:
+    context = browser.new_context()
+    with in_thread(lambda: serving(options), "console") as (console, _):
+        pages = Pages(context.new_page(), console.url)
+        pages.open()
+    pages.wait("stale")
+    expect(pages.get("node")).to_have_count(3)
+    context.close()

@@ -1,0 +1,187 @@
+"""Topics, partitions and groups in a real browser: sorted, read, changed, as they were."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+from kazoo.client import KazooClient
+from playwright.sync_api import expect
+
+from tests.browser.conftest import WAIT_S, Pages
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.nodes import eventually
+
+RECORDS = 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topics(cluster: BrokerCluster) -> None:
+    """Topic `orders` with 30 records, of which group `billing` has read 10; an empty one; one to delete."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin.create_topics([NewTopic("orders", 2, 3), NewTopic("quiet", 1, 1), NewTopic("doomed", 1, 1)])
+    admin.close()
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap) as producer:
+        for number in range(RECORDS):
+            value = b'{"order": %d, "mark": "\xe2\x80\xae"}' % number
+            producer.send("orders", value, key=b"k%d" % number, partition=0).get(WAIT_S)
+    consumer = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap, group_id="billing", enable_auto_commit=False
+    )
+    consumer.assign([TopicPartition("orders", 0)])
+    consumer.seek(TopicPartition("orders", 0), 10)
+    consumer.commit()
+    consumer.close()
+
+
+def test_topics_are_sorted_by_lag_and_searched(pages: Pages) -> None:
+    tab = pages.open("#/topics?sort=lag")
+    rows = pages.get("topic")
+    expect(rows.first).to_have_attribute("data-name", "orders")
+    expect(rows.first).to_have_attribute("data-lag", str(RECORDS - 10))
+    expect(rows.first).to_have_attribute("data-status", "ok")
+    tab.get_by_role("columnheader", name="Topic").get_by_role("button").click()
+    expect(tab.locator("th[aria-sort=ascending]")).to_have_text("Topic")
+    expect(rows.first).to_have_attribute("data-name", "doomed")
+    tab.get_by_label("Search topics").fill("quie")
+    expect(rows).to_have_count(1)
+    expect(tab).to_have_url(f"{pages.url}#/topics?sort=name&search=quie")
+    tab.get_by_label("Search topics").fill("no such")
+    pages.wait("empty")
+
+
+def test_a_topic_shows_partitions_settings_and_groups(pages: Pages) -> None:
+    tab = pages.open("#/topics/orders")
+    expect(pages.get("partition")).to_have_count(2)
+    expect(pages.get("partition", id=0, isr="1,2,3")).to_be_visible()
+    tab.get_by_role("tab", name="Groups").click()
+    expect(pages.get("group", name="billing", lag=RECORDS - 10)).to_be_visible()
+    tab.get_by_role("tab", name="Settings").click()
+    expect(pages.get("setting", name="retention.ms", changed="false")).to_be_visible()
+    pages.press("Change settings")
+    box = tab.locator("[role=dialog]")
+    box.get_by_label("Setting").select_option("retention.ms")
+    box.get_by_label("Value").fill("86400000")
+    box.get_by_role("button", name="Preview").click()
+    expect(pages.get("preview")).to_contain_text("becomes 86400000")
+    box.get_by_role("button", name="Confirm").click()
+    expect(pages.get("setting").first).to_have_attribute("data-name", "retention.ms")
+    expect(pages.get("setting", name="retention.ms", changed="true")).to_contain_text("86400000")
+    pages.open("#/topics/never", state="empty")
+
+
+def test_records_are_read_from_the_address_and_filtered(pages: Pages) -> None:
+    tab = pages.open("#/topics/orders?tab=records&partition=0&offset=5")
+    rows = pages.get("record")
+    expect(rows).to_have_count(RECORDS - 5)
+    first = pages.get("record", partition=0, offset=5)
+    expect(first.locator("[data-testid=value]")).to_have_text(r'{"order": 5, "mark": "\u202e"}')
+    expect(first.locator("[data-testid=key]")).to_have_text("k5")
+    tab.get_by_label("Format").select_option("json")
+    expect(first.locator("[data-testid=value]")).to_contain_text('"order": 5,\n')
+    tab.get_by_label("Filter").fill('"order": 17')
+    pages.press("Read")
+    expect(rows).to_have_count(1)
+    expect(rows).to_have_attribute("data-offset", "17")
+
+
+def test_a_topic_is_deleted_by_its_name_and_stays_in_the_past(pages: Pages, zookeeper: KazooClient) -> None:
+    zxid = zookeeper.exists("/brokers/topics/doomed").czxid
+    tab = pages.open("#/topics/doomed")
+    pages.press("Delete")
+    box = tab.locator("[role=dialog]")
+    box.get_by_role("button", name="Preview").click()
+    expect(box.get_by_role("button", name="Confirm")).to_be_disabled()
+    box.get_by_label("Type the name").fill("doomed")
+    box.get_by_role("button", name="Confirm").click()
+    expect(tab.locator("main[data-page=topics][data-state=ready]")).to_be_attached()
+    expect(pages.get("topic", name="doomed")).to_have_count(0)
+    pages.open(f"#/topics?as_of={zxid}")
+    expect(pages.get("topic", name="doomed")).to_be_visible()
+    expect(pages.get("topic", name="orders")).to_contain_text("unknown")
+
+
+def test_the_heat_map_moves_by_keys(pages: Pages) -> None:
+    tab = pages.open("#/partitions?show=all")
+    cells = int(pages.get("heatmap").get_attribute("data-cells") or "")
+    assert cells >= 2 * 3 + 1
+    canvas = pages.get("heatmap").locator("canvas")
+    canvas.focus()
+    expect(pages.get("cell")).to_contain_text("broker 1")
+    first = pages.get("cell").inner_text()
+    tab.keyboard.press("ArrowRight")
+    expect(pages.get("cell")).not_to_have_text(first)
+    tab.keyboard.press("End")
+    expect(pages.get("cell")).to_contain_text("broker 3")
+    tab.get_by_label("Show").select_option("attention")
+    expect(tab.locator("main[data-state=empty], [data-testid=heatmap]")).to_be_attached()
+
+
+def test_a_broker_that_is_killed_shows_in_topics_and_partitions(pages: Pages, cluster: BrokerCluster) -> None:
+    pages.open("#/partitions?show=all")
+    cluster.kill(2)
+    pages.open("#/topics")
+    expect(pages.get("topic", name="orders", status="under-replicated")).to_be_visible()
+    pages.open("#/partitions")
+    expect(pages.tab.get_by_label("Show")).to_have_value("attention")
+    pages.open()
+    expect(pages.get("broker", id=2, status="down")).to_be_visible()
+    expect(pages.get("under-replicated")).not_to_have_attribute("data-value", "0")
+    cluster.start_broker(2)
+    cluster.wait_ready(2)
+    expect(pages.get("under-replicated", value=0)).to_be_visible()
+    pages.expected = ("the server responded with a status of 503",)
+
+
+def test_offsets_of_a_group_are_reset_with_a_preview(pages: Pages) -> None:
+    tab = pages.open("#/groups")
+    expect(pages.get("group", name="billing")).to_have_attribute("data-status", "Empty")
+    pages.open("#/groups/billing")
+    offset = pages.get("offset", topic="orders", partition=0)
+    expect(offset).to_have_attribute("data-lag", str(RECORDS - 10))
+    pages.press("Reset offsets")
+    box = tab.locator("[role=dialog]")
+    box.get_by_role("button", name="Preview").click()
+    expect(pages.get("preview")).to_contain_text("orders0100")
+    box.get_by_role("button", name="Confirm").click()
+    expect(offset).to_have_attribute("data-lag", str(RECORDS))
+    pages.open("#/groups/nobody", state="empty")
+
+
+def test_a_consumer_is_a_member_of_its_group(pages: Pages, cluster: BrokerCluster) -> None:
+    consumer = KafkaConsumer(
+        "orders", bootstrap_servers=cluster.bootstrap, group_id="billing", client_id="reader"
+    )
+    eventually(lambda: consumer.poll(200) or consumer.assignment(), WAIT_S, "the group is joined")
+    pages.open("#/groups/billing")
+    expect(pages.get("member")).to_contain_text("reader")
+    expect(pages.get("member")).to_contain_text("orders-0")
+    consumer.close()
+
+
+@pytest.mark.alone
+def test_ten_thousand_partitions_scroll_without_a_long_frame(pages: Pages) -> None:
+    """The answer is made here: what is judged is the page."""
+    rows = [
+        [number // 100, number % 100, [1, 2, 3], 1 + number % 3, [1, 2, 3], False] for number in range(10_000)
+    ]
+    answer = json.dumps({"topics": [f"topic-{number:03d}" for number in range(100)], "partitions": rows})
+    pages.tab.route("**/api/partitions*", lambda route: route.fulfill(json=json.loads(answer)))
+    pages.open("#/partitions?show=all")
+    expect(pages.get("heatmap", cells=30_000)).to_be_visible()
+    longest = pages.tab.evaluate(
+        """async () => {
+          const box = document.querySelector("[data-testid=heatmap]");
+          let last = performance.now(), longest = 0;
+          for (let frame = 0; frame < 60; frame++) {
+            box.scrollTop += 97;
+            const now = await new Promise(requestAnimationFrame);
+            longest = Math.max(longest, now - last);
+            last = now;
+          }
+          return longest;
+        }"""
+    )
+    assert longest < 100, f"a frame took {longest:.0f} ms"
