@@ -293,7 +293,7 @@ def test_a_follower_cut_off_from_the_brokers_leaves_the_isr_and_returns(
 # -- disks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("controller_dies_too", [False, True])
+@pytest.mark.parametrize("controller_dies_too", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_emptied_broker_that_starts_first_waits_for_those_that_have_the_records(
     cluster: BrokerCluster, controller_dies_too: bool
 ) -> None:

@@ -125,7 +125,7 @@ def test_members_of_two_clients_come_and_go(cluster: BlockingBrokers) -> None:
     assert overlaps(members) == []
 
 
-@pytest.mark.parametrize("kind", [ConfluentMember, PythonMember])
+@pytest.mark.parametrize("kind", [ConfluentMember, pytest.param(PythonMember, marks=pytest.mark.long)])
 def test_a_coordinator_that_dies_costs_a_pause_only(
     cluster: BlockingBrokers, zookeeper: KazooClient, kind: type[Member]
 ) -> None:

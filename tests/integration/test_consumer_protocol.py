@@ -346,7 +346,7 @@ def test_a_static_member_returns_to_what_it_had(cluster: BlockingBrokers, admin:
     assert code == ErrorCode.FENCED_INSTANCE_ID
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"])
 def test_members_go_over_one_by_one_and_back(
     cluster: BlockingBrokers, admin: AdminClient, zookeeper: KazooClient, strategy: str
 ) -> None:

@@ -58,7 +58,7 @@ ROUNDS = (1, 2, 3)
 T = TypeVar("T")
 
 
-@pytest.fixture(scope="module", params=["direct", "queue"])
+@pytest.fixture(scope="module", params=["direct", pytest.param("queue", marks=pytest.mark.long)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[BlockingBrokers]:
     with brokers_in_thread(3, settings={"broker": {"channel": request.param}}) as running:
         yield running
@@ -276,7 +276,7 @@ async def test_an_unknown_broker_is_waited_for_no_longer_than_the_setting() -> N
 # -- what moves ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("channel", ["direct", "queue"])
+@pytest.mark.parametrize("channel", ["direct", pytest.param("queue", marks=pytest.mark.long)])
 async def test_leaderships_and_isr_memberships_move_and_replicas_are_stopped(channel: str) -> None:
     async with controlled_cluster(channel) as scripted:
         one, two, three = await scripted.start(3)
@@ -305,7 +305,7 @@ async def test_leaderships_and_isr_memberships_move_and_replicas_are_stopped(cha
         assert (state.leader, state.isr) == (2, (2, 3))
 
 
-@pytest.mark.parametrize("channel", ["direct", "queue"])
+@pytest.mark.parametrize("channel", ["direct", pytest.param("queue", marks=pytest.mark.long)])
 async def test_the_answer_waits_until_no_broker_sends_clients_to_the_leaver(channel: str) -> None:
     async with controlled_cluster(channel) as scripted:
         scripted.options = dataclasses.replace(

@@ -49,7 +49,7 @@ def test_each_test_has_an_empty_cluster(quorate_brokers):
 """
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_the_fixture_serves_the_tests_of_another_project(tmp_path: Path, count: int) -> None:
     (tmp_path / "test_theirs.py").write_text(THEIRS.replace("COUNT", str(count)))
     (tmp_path / "pytest.ini").write_text(f"[pytest]\nquorate_broker_count = {count}\n")

@@ -150,7 +150,9 @@ def checkpointed(cluster: BrokerCluster, broker_id: int) -> dict[PartitionKey, i
     return parse_checkpoint((cluster.brokers[broker_id].data_dir / CHECKPOINT_NAME).read_bytes())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["LeaderAndIsr", *(pytest.param(each, marks=pytest.mark.long) for each in list(KINDS)[1:])]
+)
 def test_a_request_held_back_until_the_broker_restarted_is_refused_and_sent_once(
     cluster: BrokerCluster, relayed: Relayed, kind: str
 ) -> None:

@@ -89,7 +89,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("pki") / "ours")
 
 
-@pytest.fixture(scope="module", params=["none", "need"])
+@pytest.fixture(scope="module", params=[pytest.param("none", marks=pytest.mark.long), "need"])
 def brokers(request: pytest.FixtureRequest, authority: Authority) -> Iterator[SecureBrokers]:
     running = SecureBrokers(authority, request.param)
     with running.cluster:

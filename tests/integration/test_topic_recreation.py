@@ -21,7 +21,7 @@ __all__ = ["zookeeper"]
 WAIT_S = 30.0
 
 
-@pytest.fixture(scope="module", params=["direct", "queue"])
+@pytest.fixture(scope="module", params=["direct", pytest.param("queue", marks=pytest.mark.long)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[BlockingBrokers]:
     with brokers_in_thread(2, settings={"broker": {"channel": request.param}}) as running:
         yield running

@@ -44,7 +44,14 @@ def options(brokers: SecuredBrokers, way: str, user: str) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in brokers.java(way, user).items()}
 
 
-@pytest.mark.parametrize("way", [*MECHANISMS, "SSL"])
+#: the others are repeats
+SOON = ("SCRAM-SHA-512", "SSL")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [*SOON, *(pytest.param(each, marks=pytest.mark.long) for each in MECHANISMS if each not in SOON)],
+)
 def test_the_connector_writes_and_reads(spark: SparkSession, brokers: SecuredBrokers, way: str) -> None:
     own = options(brokers, way, "alice")
     rows = spark.range(20).selectExpr("cast(id as string) as key", "concat('v', id) as value")
