@@ -183,9 +183,7 @@ def batch() -> bytes:
 def test_files_that_a_configuration_names_are_looked_at(doctor: Doctor, cluster: BrokerCluster) -> None:
     config, secret = cluster.brokers[1].config_path, cluster.secret_path
     words = ("--config", str(config), "--config", str(cluster.nodes.nodes[1].config_path))
-    assert {each["check"]: each["outcome"] for each in doctor.report(*words)["checks"]}[
-        "secret-readable"
-    ] == "ok"
+    assert {each["check"]: each["outcome"] for each in doctor.report(*words)["checks"]}["secret-readable"] == "ok"
     secret.chmod(0o644)
     try:
         found = doctor.report(*words)
@@ -201,9 +199,7 @@ def test_a_configuration_that_a_start_refuses_is_found(doctor: Doctor, tmp_path:
     config = tmp_path / "node.toml"
     config.write_text('[node]\nid = 0\ncluster = "local"\ndata_dir = "data"\n')
     found = doctor.report("--config", str(config))
-    assert any(
-        each["check"] == "config-wrong" and "node.id = 0" in each["what"] for each in found["findings"]
-    )
+    assert any(each["check"] == "config-wrong" and "node.id = 0" in each["what"] for each in found["findings"])
 
 
 def test_two_voters_are_even(doctor: Doctor) -> None:
