@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from quorum.errors import QuorateError
+from quorum.errors import QuorateError, UsageError
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.tls import DIALLING
 
-#: of one call, and of all
+#: of one call, and of all that is asked
 TIMEOUT_MS: Final = 3_000
 KAFKA_TIMEOUT_S: Final = 5.0
 #: names of topics in one request
 _TOPICS_MAX: Final = 500
 _LATEST: Final = -1
-#: what an alternative of the client's listener is called in registrations
+#: what a client is told of a topic that it may not see: that it is unknown, or that it is refused
+_HIDDEN: Final = (3, 29)
+#: what the listeners for clients are called in registrations
 _PLAIN, _TLS = "CLIENT", "SSL"
 
 #: {group: {partition: what it has committed}}
@@ -59,32 +61,31 @@ async def ask_kafka(
     if importlib.util.find_spec("kio") is None:
         problem = "the extra `brokers` is not installed"
         return problem, problem
-    min_isr: dict[str, int] | str = f"brokers did not answer within {KAFKA_TIMEOUT_S:g} s"
-    lags: dict[str, int] | str = min_isr
-    try:
-        async with asyncio.timeout(KAFKA_TIMEOUT_S):
-            min_isr, lags = await _ask(bootstrap, topics, committed)
-    except TimeoutError:
-        pass
-    return min_isr, lags
+    return await asyncio.gather(
+        _told(bootstrap, "settings of topics", lambda client: _min_isr(client, list(topics))),
+        _told(bootstrap, "where logs end", lambda client: _lags(client, committed)),
+    )
 
 
-async def _ask(
-    bootstrap: str, topics: Collection[str], committed: Committed | str
-) -> tuple[dict[str, int] | str, dict[str, int] | str]:
+async def _told(
+    bootstrap: str, what: str, ask: Callable[[Any], Awaitable[dict[str, int] | str]]
+) -> dict[str, int] | str:
+    """Return what brokers tell in time, or why they do not; with connections of its own."""
     from broker.client import BrokerClient  # noqa: PLC0415  # not without the extra
 
-    async with BrokerClient(bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get()) as client:
-        try:
-            min_isr: dict[str, int] | str = await _min_isr(client, sorted(topics))
-        except QuorateError as error:
-            min_isr = f"brokers do not tell settings of topics: {error.message}"
-        if isinstance(committed, str):
-            return min_isr, committed
-        try:
-            return min_isr, await _lags(client, committed)
-        except QuorateError as error:
-            return min_isr, f"brokers do not tell where logs end: {error.message}"
+    try:
+        async with (
+            asyncio.timeout(KAFKA_TIMEOUT_S),
+            BrokerClient(bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get()) as client,
+        ):
+            return await ask(client)
+    except TimeoutError:
+        return f"brokers did not tell {what} within {KAFKA_TIMEOUT_S:g} s"
+    except UsageError:
+        # --bootstrap is malformed
+        raise
+    except QuorateError as error:
+        return f"brokers do not tell {what}: {error.message}"
 
 
 async def _min_isr(client: Any, topics: list[str]) -> dict[str, int]:
@@ -98,14 +99,17 @@ async def _min_isr(client: Any, topics: list[str]) -> dict[str, int]:
     return found
 
 
-async def _lags(client: Any, committed: Committed) -> dict[str, int]:
+async def _lags(client: Any, committed: Committed | str) -> dict[str, int] | str:
+    if isinstance(committed, str):
+        return committed
     keys = sorted({key for offsets in committed.values() for key in offsets})
     ends = await client.list_offsets(dict.fromkeys(keys, _LATEST)) if keys else {}
+    hidden = sorted({key.topic for key in keys if ends[key].error_code in _HIDDEN})
+    if hidden:
+        return f"brokers do not show topic {hidden[0]} to a client that proves nothing"
     return {
         group: sum(
-            max(0, ends[key].offset - offset)
-            for key, offset in offsets.items()
-            if key in ends and ends[key].error_code == 0
+            max(0, ends[key].offset - offset) for key, offset in offsets.items() if ends[key].error_code == 0
         )
         for group, offsets in committed.items()
     }

@@ -13,12 +13,12 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.doctor.kafka import ask_kafka, bootstrap_of
 from broker.health.checks import CHECKS
 from broker.health.seen import BrokerSeen, BrokersSeen, ControllerSeen, CoordinatorSeen, PartitionSeen
-from quorum.doctor.asking import AdminAsker, Metrics
+from quorum.doctor.asking import AdminAsker, Metrics, RefusedError
 from quorum.doctor.doctor import Looked, Scope
 from quorum.doctor.quorum_look import process_seen
 from quorum.errors import QuorateError, UnreachableError, printable
@@ -29,14 +29,19 @@ from quorum.metadata.broker_settings import THROTTLED_RATES
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerConfigRecord
 
+if TYPE_CHECKING:
+    from broker.config.broker import BrokerConfig
+
 __all__ = ["CHECKS", "LOADERS", "look"]
 
 #: for all pages of one list
 LIST_TIMEOUT_S: Final = 5.0
+#: topics with all their replicas whose settings are asked
+TOPICS_MAX: Final = 2000
 T = TypeVar("T")
 
 
-def _load(path: Path) -> object:
+def _load(path: Path) -> BrokerConfig:
     # Only where there is such a file.
     from broker.config.broker import load_broker_config  # noqa: PLC0415
 
@@ -69,7 +74,7 @@ async def look(asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:
     led: Sequence[PartitionSeen] = () if isinstance(partitions, str) else partitions
     rows.sort(key=lambda row: row["broker_id"] not in answering)
     bootstrap = scope.bootstrap or bootstrap_of(rows)
-    names = {each.topic for each in led}
+    names = _topics_to_ask(led)
     reachable = {PartitionKey(each.topic, each.partition) for each in led if each.leader in answering}
     unknown = next((each for each in (partitions, committed) if isinstance(each, str)), "")
     wanted = _only(committed, reachable) if not unknown and not isinstance(committed, str) else unknown
@@ -77,6 +82,7 @@ async def look(asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:
     seen = BrokersSeen(
         tuple(each.seen for each in asked),
         cluster.get("controller_id"),
+        any(each.knows_coordinator for each in asked) if any(each.process for each in asked) else None,
         next((each.controller for each in asked if each.controller is not None), None),
         next((each.coordinator for each in asked if each.coordinator is not None), None),
         partitions,
@@ -86,7 +92,18 @@ async def look(asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:
         lags,
         scope.lag_max,
     )
-    return Looked(examine(CHECKS, seen), tuple(each.process for each in asked if each.process is not None))
+    return Looked(
+        examine(CHECKS, seen),
+        tuple(each.process for each in asked if each.process is not None),
+        {f"broker {each.broker_id}": why for each in seen.brokers if (why := each.silence or each.refusal)},
+    )
+
+
+def _topics_to_ask(partitions: Sequence[PartitionSeen]) -> list[str]:
+    """Return the topics whose settings are wanted: those that lack replicas, and of the others the first."""
+    lacking = sorted({each.topic for each in partitions if len(each.isr) < len(each.replicas)})
+    others = sorted({each.topic for each in partitions}.difference(lacking))
+    return [*lacking, *others[:TOPICS_MAX]]
 
 
 def _source(quorum: QuorumSeen) -> str | None:
@@ -126,6 +143,7 @@ class _Asked:
         self.process: ProcessSeen | None = None
         self.controller: ControllerSeen | None = None
         self.coordinator: CoordinatorSeen | None = None
+        self.knows_coordinator = False
 
 
 async def _broker(asker: AdminAsker, row: Mapping[str, Any]) -> _Asked:
@@ -136,6 +154,8 @@ async def _broker(asker: AdminAsker, row: Mapping[str, Any]) -> _Asked:
     metrics_asked = asyncio.ensure_future(asker.metrics(url))
     try:
         answer, page = await asker.get_object(url, "/v1/status")
+    except RefusedError as error:
+        return _Asked(BrokerSeen(broker_id, url, refusal=printable(error.message)))
     except UnreachableError as error:
         return _Asked(BrokerSeen(broker_id, url, printable(error.message)))
     finally:
@@ -144,6 +164,7 @@ async def _broker(asker: AdminAsker, row: Mapping[str, Any]) -> _Asked:
     seen = BrokerSeen(broker_id, url, problem=None if problem is None else printable(str(problem)))
     found = _Asked(seen if metrics is None else _with_metrics(seen, metrics))
     found.process = process_seen(f"broker {broker_id}", url, metrics, page.clock_ahead_s)
+    found.knows_coordinator = answer.get("coordinator_id") is not None
     found.controller = _controller(answer.get("controller"), metrics)
     found.coordinator = _coordinator(answer.get("coordinator"), metrics)
     return found

@@ -7,6 +7,7 @@ Source: docs/doctor.md; KIP-966 for what an ISR below min.insync.replicas means.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -23,7 +24,7 @@ _NO_COORDINATOR: Final = Skipped("the coordinator of groups does not answer")
 
 
 def _describe(topic: str) -> str:
-    return f"quorate topics describe {topic}"
+    return f"quorate topics describe {shlex.quote(topic)}"
 
 
 def _partitions(
@@ -40,6 +41,14 @@ def _no_controller(seen: BrokersSeen) -> Iterator[Found]:
     if seen.controller_id is None:
         remedy = "see the logs of the brokers, and whether they have sessions with the quorum"
         yield Found("cluster", "no broker is the controller", remedy, "quorate status")
+
+
+def _no_coordinator(seen: BrokersSeen) -> Iterable[Found] | Skipped:
+    if seen.has_coordinator is None:
+        return Skipped("no broker shows its state")
+    remedy = "see the logs of the brokers, and whether they have sessions with the quorum"
+    found = Found("cluster", "no broker is the coordinator of groups", remedy, "quorate status")
+    return [] if seen.has_coordinator else [found]
 
 
 def _offline(seen: BrokersSeen) -> Iterable[Found] | Skipped:
@@ -117,12 +126,22 @@ def _broker_silent(seen: BrokersSeen) -> Iterator[Found]:
             yield Found(f"broker {each.broker_id}", what, remedy)
 
 
+def _broker_hidden(seen: BrokersSeen) -> Iterator[Found]:
+    for each in seen.brokers:
+        if each.refusal is not None:
+            what = f"broker {each.broker_id} does not show its state at {each.admin}: {each.refusal}"
+            remedy = "name that port with --admin, too, and give the file with its token"
+            yield Found(f"broker {each.broker_id}", what, remedy, "quorate --token-file FILE doctor")
+
+
 def _broker_not_ready(seen: BrokersSeen) -> Iterator[Found]:
     for each in seen.brokers:
         if each.problem is not None:
             what = f"broker {each.broker_id} serves no clients: {each.problem}"
             remedy = "wait if it has just started, else look at its log"
-            yield Found(f"broker {each.broker_id}", what, remedy, f"curl {each.admin}/readyz")
+            yield Found(
+                f"broker {each.broker_id}", what, remedy, f"curl {shlex.quote(f'{each.admin}/readyz')}"
+            )
 
 
 def _under_replicated(seen: BrokersSeen) -> Iterable[Found] | Skipped:
@@ -174,7 +193,7 @@ def _group_lag(seen: BrokersSeen) -> Iterable[Found] | Skipped:
             f"group {group}",
             f"group {group} is {lag} records behind",
             "see whether its consumers run, and add some",
-            f"quorate groups describe {group}",
+            f"quorate groups describe {shlex.quote(group)}",
         )
         for group, lag in sorted(seen.lags.items(), key=lambda item: -item[1])
         if lag > seen.lag_max
@@ -189,7 +208,7 @@ def _group_unwritten(seen: BrokersSeen) -> Iterable[Found] | Skipped:
             f"group {group}",
             f"group {group} cannot be written: {why}",
             "see the log of the coordinator's broker",
-            f"quorate groups describe {group}",
+            f"quorate groups describe {shlex.quote(group)}",
         )
         for group, why in seen.coordinator.unwritten.items()
     )
@@ -305,7 +324,7 @@ def _replica_lone(seen: BrokersSeen) -> Iterable[Found] | Skipped:
             topic, _ = counts.most_common(1)[0]
             what = f"{sum(counts.values())} partitions have one replica, of topic {topic} for one"
             remedy = "name more replicas for them in a file for `quorate reassign start`"
-            yield Found(topic, what, remedy, f"quorate reassign plan {topic} > moves.json")
+            yield Found(topic, what, remedy, f"quorate reassign plan {shlex.quote(topic)} > moves.json")
 
     return _partitions(seen, find)
 
@@ -316,6 +335,10 @@ CHECKS: Final[tuple[Check[BrokersSeen], ...]] = (
     Check(
         *("no-controller", _E, "no broker is the controller"),
         *("leaders that die have no successors, and topics are neither made nor deleted", _no_controller),
+    ),
+    Check(
+        *("no-coordinator", _E, "no broker is the coordinator of groups"),
+        *("consumer groups and transactions stand still", _no_coordinator),
     ),
     Check(
         *("partition-offline", _E, "a partition has no leader"),
@@ -390,6 +413,10 @@ CHECKS: Final[tuple[Check[BrokersSeen], ...]] = (
         _I,
         f"a live broker lacks over {SKEW_SHARE_MAX:.0%} of the leaderships that are preferably its own",
         *("others carry its load", _leaders_skewed),
+    ),
+    Check(
+        *("broker-hidden", _I, "a broker's admin port wants a token, or another one"),
+        *("what only this broker knows is not looked at", _broker_hidden),
     ),
     Check(
         *("replica-lone", _I, "partitions have one replica, and there are more brokers"),

@@ -12,6 +12,7 @@ class BrokerSeen(NamedTuple):
     Attributes:
         admin: its admin port; None: the registration names none, as Kafka's own.
         silence: why that port gave no answer, else None; what follows is known only if it gave one.
+        refusal: why it does not show its state, else None.
         problem: why it serves no clients, else None.
         connections, connections_max: of the listener that is nearest to its limit.
         shortened_logs: that may lack what they had acknowledged.
@@ -22,6 +23,7 @@ class BrokerSeen(NamedTuple):
     broker_id: int
     admin: str | None
     silence: str | None = None
+    refusal: str | None = None
     problem: str | None = None
     connections: float | None = None
     connections_max: float | None = None
@@ -79,6 +81,7 @@ class BrokersSeen(NamedTuple):
     Attributes:
         brokers: that are registered, by rising id.
         controller_id: None: no broker is it.
+        has_coordinator: whether a broker that answers knows one; None: none answers.
         controller, coordinator: None: it does not answer.
         partitions: of all topics; a str says why they are not known, and so below.
         malformed: {topic: why it cannot be read}.
@@ -90,6 +93,7 @@ class BrokersSeen(NamedTuple):
 
     brokers: tuple[BrokerSeen, ...]
     controller_id: int | None
+    has_coordinator: bool | None
     controller: ControllerSeen | None
     coordinator: CoordinatorSeen | None
     partitions: tuple[PartitionSeen, ...] | str

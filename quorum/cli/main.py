@@ -20,6 +20,7 @@ from typing import NoReturn, Protocol, cast
 from quorum import __version__
 from quorum.admin.client import use_token
 from quorum.cli.commands import (
+    bundle,
     certs,
     changelog,
     console,
@@ -69,6 +70,7 @@ _BUILT_IN: dict[str, Command] = {
     "status": status,
     "console": console,
     "doctor": doctor,
+    "bundle": bundle,
     "members": members,
     "shell": shell,
     "journal": journal,

@@ -9,13 +9,14 @@ Source: docs/http.md; RFC 9110, Date.
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, cast
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,6 +30,11 @@ ANSWER_TIMEOUT_S: Final = 4.0
 #: an answer that took longer says nothing about a clock
 CLOCK_ROUND_S_MAX: Final = 1.0
 _PAGE_ITEMS: Final = 1000
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+class RefusedError(UnreachableError):
+    """An admin port that answers and does not say what it was asked, for want of a token as a rule."""
 
 
 class Page(NamedTuple):
@@ -80,15 +86,25 @@ class Metrics:
 class AdminAsker:
     """Asks admin ports within a time."""
 
-    def __init__(self, session: aiohttp.ClientSession, context: ssl.SSLContext | bool) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, context: ssl.SSLContext | None, named: Collection[str]
+    ) -> None:
         """Ask through a session.
 
         Args:
             session: its time-outs count.
-            context: of https; True: the system's authorities.
+            context: of https, as the command line says; None: the system's authorities.
+            named: admin ports that a person or a file named.
         """
         self._session = session
         self._context = context
+        self._named = frozenset(named)
+
+    def _headers(self, url: str) -> dict[str, str]:
+        """Prove the token where it may be known; anybody may have written the address of a registration."""
+        host = urlsplit(url).hostname or ""
+        proven = self._context is not None and url.startswith("https:")
+        return token_headers() if url in self._named or proven or host in _LOOPBACK else {}
 
     async def get(self, url: str, path: str, query: Mapping[str, object] | None = None) -> Page:
         """Send one GET.
@@ -106,14 +122,13 @@ class AdminAsker:
         begun_s = time.time()
         try:
             async with self._session.get(
-                target, headers=token_headers(), ssl=self._context, allow_redirects=False
+                target, headers=self._headers(url), ssl=self._context or True, allow_redirects=False
             ) as response:
                 body = await _bounded(response)
                 date = response.headers.get("Date", "")
                 status = response.status
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = str(error) or f"nothing came within {ANSWER_TIMEOUT_S:g} s"
-            raise UnreachableError(printable(reason), "see whether it runs") from error
+            raise UnreachableError(_reason(error), "see whether it runs") from error
         return Page(status, body, _clock_ahead_s(date, begun_s, time.time()))
 
     async def get_object(
@@ -122,7 +137,7 @@ class AdminAsker:
         """Send one GET and return the object that came, with the page that it came in.
 
         Raises:
-            UnreachableError: no such answer came; its message says what did.
+            UnreachableError: no such answer came; its message says what did. RefusedError: it may not be had.
         """
         page = await self.get(url, path, query)
         try:
@@ -132,8 +147,8 @@ class AdminAsker:
         if not isinstance(answer, dict):
             raise UnreachableError(f"what came is not of an admin port (HTTP {page.status})")
         if page.status != 200:
-            told = f"HTTP {page.status}: {answer.get('error')}; {answer.get('remedy')}"
-            raise UnreachableError(printable(told))
+            told = printable(f"HTTP {page.status}: {answer.get('error')}; {answer.get('remedy')}")
+            raise RefusedError(told) if page.status in (401, 403) else UnreachableError(told)
         return cast("dict[str, Any]", answer), page
 
     async def items(self, url: str, path: str) -> AsyncIterator[dict[str, Any]]:
@@ -160,6 +175,15 @@ class AdminAsker:
             return None
 
 
+def _reason(error: Exception) -> str:
+    """Say why no answer came."""
+    if isinstance(error, TimeoutError):
+        return f"nothing came within {ANSWER_TIMEOUT_S:g} s"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return os.strerror(error.os_error.errno)
+    return printable(str(error) or type(error).__name__)
+
+
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:
     parts: list[bytes] = []
     size = 0
@@ -182,10 +206,14 @@ def _clock_ahead_s(date: str, begun_s: float, ended_s: float) -> float | None:
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[AdminAsker]:
-    """Yield what asks admin ports, by TLS as --ca, --cert and --key say."""
+async def asking(named: Collection[str]) -> AsyncIterator[AdminAsker]:
+    """Yield what asks admin ports, by TLS as --ca, --cert and --key say.
+
+    Args:
+        named: as AdminAsker has it.
+    """
     make = DIALLING.get()
-    context: ssl.SSLContext | bool = True if make is None else make()
+    context = None if make is None else make()
     timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        yield AdminAsker(session, context)
+        yield AdminAsker(session, context, named)

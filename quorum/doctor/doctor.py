@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from quorum.config.node import load_node_config
 from quorum.doctor.asking import AdminAsker, asking
 from quorum.doctor.machine_look import Load, admin_urls, look_at_machine, named_configs
 from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS, look_at_quorum
@@ -46,10 +47,32 @@ class Scope:
 
 
 class Looked(NamedTuple):
-    """What an examiner found, and the processes that it saw."""
+    """What an examiner found.
+
+    Attributes:
+        processes: that it saw.
+        silent: {process: why it has not answered}.
+    """
 
     examined: Examined
     processes: tuple[ProcessSeen, ...] = ()
+    silent: Mapping[str, str] = {}
+
+
+class Survey(NamedTuple):
+    """All of one look.
+
+    Attributes:
+        report: what was found.
+        processes: that answered.
+        silent: {process or admin URL: why it has not answered}.
+        named: admin ports that a person or a file named, and may learn the token.
+    """
+
+    report: Report
+    processes: tuple[ProcessSeen, ...]
+    silent: Mapping[str, str]
+    named: tuple[str, ...]
 
 
 class Examiner(Protocol):
@@ -89,20 +112,28 @@ def scope_of(
     return Scope(tuple(admin), bootstrap, lag_max, tuple(named_configs(configs, data_dir)))
 
 
-async def diagnose(scope: Scope) -> Report:
+def loaders() -> dict[str, Load]:
+    """Return {section that a kind of configuration has: what loads it}."""
+    others = {section: load for each in examiners() for section, load in each.LOADERS.items()}
+    return {"node": load_node_config, **others}
+
+
+async def diagnose(scope: Scope) -> Survey:
     """Look at all of it and say how the cluster is."""
     found = examiners()
-    loaders = {section: load for each in found for section, load in each.LOADERS.items()}
-    machine = examine(MACHINE_CHECKS, look_at_machine(scope.configs, loaders))
+    machine = examine(MACHINE_CHECKS, look_at_machine(scope.configs, loaders()))
     named = scope.admin or tuple(admin_urls(scope.configs))
-    async with asking() as asker:
+    async with asking(named) as asker:
         quorum = await look_at_quorum(asker, named or DEFAULT_ADMIN_URLS, named=bool(named))
         looks = await asyncio.gather(*(_look(each, asker, quorum, scope) for each in found))
     seen = [node.process for node in quorum.nodes] + [each for look in looks for each in look.processes]
     processes = examine(PROCESS_CHECKS, ProcessesSeen(tuple(seen), time.time()))
     cluster_id = next((node.cluster_id for node in quorum.nodes if node.cluster_id), None)
     parts = (examine(QUORUM_CHECKS, quorum), *(look.examined for look in looks), machine, processes)
-    return report(cluster_id, *parts)
+    silent = {**quorum.silent, **quorum.refused}
+    for look in looks:
+        silent |= look.silent
+    return Survey(report(cluster_id, *parts), tuple(seen), silent, tuple(named or DEFAULT_ADMIN_URLS))
 
 
 async def _look(examiner: Examiner, asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:

@@ -14,15 +14,22 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from quorum.config.node import load_node_config
 from quorum.errors import ConfigError, UsageError, remedy_for_os
 from quorum.health.seen import ConfigSeen, FileSeen, MachineSeen, SettingProblem
 from quorum.platform.tls import not_after_s
 
+
+class Loaded(Protocol):
+    """A configuration."""
+
+    def masked(self) -> str:
+        """Return it as JSON, secrets masked."""
+
+
 #: reads and checks a configuration as a start does, and raises a ConfigError
-Load = Callable[[Path], object]
+Load = Callable[[Path], Loaded]
 _CERTIFICATE_BYTES_MAX: Final = 4 * 1024 * 1024
 #: {end of a key: what the file is}
 _KINDS: Final = {
@@ -61,14 +68,14 @@ def look_at_machine(configs: Sequence[Path], loaders: Mapping[str, Load]) -> Mac
 
     Args:
         configs: their files.
-        loaders: {section that a kind of configuration has: what loads it}, besides "node".
+        loaders: {section that a kind of configuration has: what loads it}.
     """
     seen: list[ConfigSeen] = []
     files: list[FileSeen] = []
     for path in configs:
         sections, problems = _read(path)
         if not problems:
-            problems = _refused(path, sections, {"node": load_node_config, **loaders})
+            problems = _refused(path, sections, loaders)
         seen.append(ConfigSeen(str(path), problems))
         files += _named_files(path, sections, "")
     return MachineSeen(tuple(seen), tuple(files), time.time())
@@ -84,6 +91,11 @@ def admin_urls(configs: Sequence[Path]) -> list[str]:
             scheme = "https" if _section(sections, "security").get("admin_ssl") is True else "http"
             urls.append(f"{scheme}://{address}")
     return urls
+
+
+def read_sections(path: Path) -> dict[str, Any]:
+    """Return the sections of a configuration, unchecked; none of one that cannot be read."""
+    return _read(path)[0]
 
 
 def _section(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:

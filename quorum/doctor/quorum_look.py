@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from quorum.doctor.asking import AdminAsker, Metrics
+from quorum.doctor.asking import AdminAsker, Metrics, RefusedError
 from quorum.errors import UnreachableError, printable
 from quorum.health.seen import MemberSeen, NodeSeen, ProcessSeen, QuorumSeen
 
@@ -29,26 +29,35 @@ async def look_at_quorum(asker: AdminAsker, urls: Sequence[str], *, named: bool)
         named: whether somebody named them.
     """
     answers = await asyncio.gather(*(_look_at_node(asker, url) for url in dict.fromkeys(urls)))
+    asked = dict(zip(dict.fromkeys(urls), answers, strict=True))
     nodes = {each.node_id: each for each in answers if isinstance(each, NodeSeen)}
-    silent = dict(each for each in answers if not isinstance(each, NodeSeen))
-    return QuorumSeen(tuple(node for _, node in sorted(nodes.items())), silent, named)
+    refused = {url: each.message for url, each in asked.items() if isinstance(each, RefusedError)}
+    silent = {url: each.message for url, each in asked.items() if isinstance(each, UnreachableError)}
+    return QuorumSeen(
+        tuple(node for _, node in sorted(nodes.items())),
+        {url: reason for url, reason in silent.items() if url not in refused},
+        refused,
+        named,
+    )
 
 
-async def _look_at_node(asker: AdminAsker, url: str) -> NodeSeen | tuple[str, str]:
-    """Return a node, or the URL and why it has no answer."""
+async def _look_at_node(asker: AdminAsker, url: str) -> NodeSeen | UnreachableError | None:
+    """Return a node, or why there is no answer; None for a broker, which its registration leads to."""
     asked = await asyncio.gather(
         asker.get_object(url, "/v1/status"), asker.metrics(url), return_exceptions=True
     )
     status, metrics = asked
     if isinstance(status, UnreachableError):
-        return url, status.message
+        return status
     if isinstance(status, BaseException):
         raise status
     if isinstance(metrics, BaseException):
         raise metrics
     answer, page = status
+    if isinstance(answer.get("broker_id"), int):
+        return None
     if not isinstance(answer.get("node_id"), int):
-        return url, "it is not the admin port of a node"
+        return UnreachableError("what answers is no admin port of a node")
     name = f"node {answer['node_id']}"
     return _node(answer, process_seen(name, url, metrics, page.clock_ahead_s), metrics)
 

@@ -129,6 +129,11 @@ class Report:
     findings: tuple[Finding, ...]
     checks: tuple[Checked, ...]
 
+    @property
+    def check(self) -> str:
+        """The check that the verdict is from; "" if it is healthy."""
+        return "" if self.verdict == "healthy" else self.findings[0].check
+
 
 def examine(checks: Sequence[Check[Seen]], seen: Seen) -> Examined:
     """Make all checks of a table.

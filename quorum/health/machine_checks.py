@@ -7,6 +7,7 @@ Source: docs/doctor.md.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -23,13 +24,9 @@ _OPEN_TO: Final = {"secret": 0o007, "key": 0o077, "users": 0o077}
 _NONE_NAMED: Final = Skipped("no configuration is named; use --config FILE or --data-dir DIR")
 
 
-def _open_files(seen: MachineSeen) -> dict[str, FileSeen]:
-    """Return {path: file} of those that are open to others; several configurations may name the same one."""
-    return {
-        each.path: each
-        for each in seen.files
-        if each.mode is not None and each.mode & _OPEN_TO.get(each.kind, 0)
-    }
+def _open_files(seen: MachineSeen) -> list[FileSeen]:
+    """Return the files that are open to others."""
+    return [each for each in seen.files if each.mode is not None and each.mode & _OPEN_TO.get(each.kind, 0)]
 
 
 def _secret_readable(seen: MachineSeen) -> Iterator[Found] | Skipped:
@@ -40,21 +37,23 @@ def _secret_readable(seen: MachineSeen) -> Iterator[Found] | Skipped:
             each.path,
             f"{each.path} ({each.setting}) is open to other users of the machine (mode {each.mode:04o})",
             "take the rights of others away, and replace what it holds if somebody may have read it",
-            f"chmod 600 {each.path}",
+            f"chmod 600 {shlex.quote(each.path)}",
         )
-        for each in _open_files(seen).values()
+        # Several configurations may name the same file.
+        for each in {each.path: each for each in _open_files(seen)}.values()
     )
 
 
 def _config_wrong(seen: MachineSeen) -> Iterator[Found] | Skipped:
     if not seen.configs:
         return _NONE_NAMED
+    # What is open to others, secret-readable says; [tls.NAME] may have its file from [tls].
+    said = {(each.config, each.setting.rpartition(".")[2]) for each in _open_files(seen)}
     return (
         Found(config.path, f"{config.path}: {each.setting} = {each.value}: {each.problem}", each.remedy)
         for config in seen.configs
         for each in config.problems
-        # secret-readable says it
-        if each.value not in _open_files(seen)
+        if (config.path, each.setting.rpartition(".")[2]) not in said
     )
 
 
@@ -94,7 +93,7 @@ def _disk_low(seen: MachineSeen) -> Iterator[Found] | Skipped:
             f"the disk of {each.path} has {(each.free_bytes or 0) / 1024**3:.1f} GiB of "
             f"{(each.size_bytes or 0) / 1024**3:.1f} free",
             "make room, shorten the retention of topics, or move the directory to a larger disk",
-            f"df -h {each.path}",
+            f"df -h {shlex.quote(each.path)}",
         )
         for each in seen.files
         if _is_low(each)

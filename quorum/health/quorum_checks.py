@@ -41,9 +41,15 @@ def _members(seen: QuorumSeen) -> tuple[MemberSeen, ...]:
     return () if newest is None else newest.members
 
 
-def _no_quorum(seen: QuorumSeen) -> Iterator[Found]:
+def _no_quorum(seen: QuorumSeen) -> Iterator[Found] | Skipped:
+    if not seen.nodes and seen.refused:
+        return Skipped("the admin ports that answer do not show their state")
+    return _without_leader(seen)
+
+
+def _without_leader(seen: QuorumSeen) -> Iterator[Found]:
     if not seen.nodes:
-        urls = ", ".join(seen.silent)
+        urls = ", ".join(f"{url} ({reason})" for url, reason in seen.silent.items()) or "a named port"
         remedy = "start the nodes, or name their admin ports with --admin URL,…"
         yield Found("quorum", f"no node answers at {urls}", remedy, "quorate up --detach")
     elif all(node.leader_id is None for node in seen.nodes):
@@ -70,8 +76,8 @@ def _digests_differ(seen: QuorumSeen) -> Iterator[Found]:
         if len(digests) > 1:
             sides = " and ".join(", ".join(map(str, ids)) for ids in digests.values())
             what = f"nodes {sides} hold different states at zxid {zxid}"
-            remedy = "stop the node whose state is wrong, and replace its data from the others"
-            yield Found("quorum", what, remedy, "quorate members replace NODE")
+            remedy = "stop the node whose state is wrong, and replace it by one with an empty disk"
+            yield Found("quorum", what, remedy)
 
 
 def _node_down(seen: QuorumSeen) -> Iterator[Found] | Skipped:
@@ -139,6 +145,12 @@ def _admin_silent(seen: QuorumSeen) -> Iterator[Found] | Skipped:
     )
 
 
+def _admin_refused(seen: QuorumSeen) -> Iterator[Found]:
+    for url, reason in seen.refused.items():
+        what = f"the admin port {url} does not show its state: {reason}"
+        yield Found(url, what, "give the file with its token", "quorate --token-file FILE doctor")
+
+
 def _voters_even(seen: QuorumSeen) -> Iterator[Found] | Skipped:
     members = _members(seen)
     voters = [each.node_id for each in members if each.voter]
@@ -147,13 +159,17 @@ def _voters_even(seen: QuorumSeen) -> Iterator[Found] | Skipped:
     return _even(voters)
 
 
+def _add_member(node_id: int) -> str:
+    return f"quorate members add {node_id} host:2281"
+
+
 def _even(voters: list[int]) -> Iterator[Found]:
     count = len(voters)
     if count % 2 == 0:
         survives = count - (count // 2 + 1)
         failures = f"{survives} failure{'s' if survives != 1 else ''}"
         what = f"the quorum has {count} voters, which survive {failures}, as {count - 1} would"
-        yield Found("quorum", what, "add a node, or remove one", "quorate members add ID HOST:PORT")
+        yield Found("quorum", what, "add a node, or remove one", _add_member(max(voters) + 1))
 
 
 def _voter_lone(seen: QuorumSeen) -> Iterator[Found] | Skipped:
@@ -167,7 +183,7 @@ def _voter_lone(seen: QuorumSeen) -> Iterator[Found] | Skipped:
             f"node {node_id}",
             f"node {node_id} is the only voter",
             "add two nodes, each of which first runs with serve --join",
-            "quorate members add ID HOST:PORT",
+            _add_member(node_id + 1),
         )
         for node_id in lone
     )
@@ -260,6 +276,10 @@ QUORUM_CHECKS: Final[tuple[Check[QuorumSeen], ...]] = (
     Check(
         *("no-quorum", _E, "no node answers, or none of those that do knows a leader"),
         *("without a leader nothing is written, and brokers lose their sessions", _no_quorum),
+    ),
+    Check(
+        *("admin-refused", _E, "an admin port that was named wants a token, or another one"),
+        *("nothing is known of that node", _admin_refused),
     ),
     Check(
         *("digests-differ", _E, "two nodes hold different states at the same zxid"),

@@ -80,11 +80,13 @@ class QuorumSeen(NamedTuple):
 
     Attributes:
         silent: {admin URL that was asked: why there is no answer}.
+        refused: {admin URL: why it does not show its state}, of those that answered.
         named: whether a person, or a file, named these URLs; else they are the defaults, and may be nobody's.
     """
 
     nodes: tuple[NodeSeen, ...] = ()
     silent: Mapping[str, str] = {}
+    refused: Mapping[str, str] = {}
     named: bool = True
 
 

@@ -204,7 +204,8 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    "command", ["up", "down", "serve", "status", "members", "shell", "journal", "snapshot"]
+    "command",
+    ["up", "down", "serve", "status", "doctor", "bundle", "members", "shell", "journal", "snapshot"],
 )
 def test_every_command_has_help_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

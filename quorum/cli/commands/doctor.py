@@ -16,6 +16,7 @@ from quorum.errors import QuorateError, UsageError, printable
 from quorum.platform.terminal import styled
 
 if TYPE_CHECKING:
+    from quorum.doctor.doctor import Scope
     from quorum.health.findings import Finding, Report
 
 HELP = "say what is wrong with a cluster, and what helps"
@@ -79,18 +80,24 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
 
 
 def look(arguments: argparse.Namespace) -> Report:
-    """Look at what the options say.
+    """Look at what the options say; raises a UsageError where one is wrong."""
+    from quorum.doctor.doctor import diagnose
+
+    return asyncio.run(diagnose(scope_from(arguments))).report
+
+
+def scope_from(arguments: argparse.Namespace) -> Scope:
+    """Return what the options of `add_scope_options` say.
 
     Raises:
-        UsageError: an option is wrong.
+        UsageError: one is wrong.
     """
-    from quorum.doctor.doctor import diagnose, scope_of
+    from quorum.doctor.doctor import scope_of
 
     if arguments.lag_max < 0:
         raise UsageError(f"--lag-max {arguments.lag_max} is negative", "give a number of records")
     urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
-    scope = scope_of(urls, arguments.bootstrap, arguments.lag_max, arguments.config, arguments.data_dir)
-    return asyncio.run(diagnose(scope))
+    return scope_of(urls, arguments.bootstrap, arguments.lag_max, arguments.config, arguments.data_dir)
 
 
 def run(arguments: argparse.Namespace) -> int:
