@@ -61,7 +61,7 @@ class Upstream:
     """The admin ports of one quorum."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, context: ssl.SSLContext | bool, urls: Sequence[str]
+        self, session: aiohttp.ClientSession, context: ssl.SSLContext | None, urls: Sequence[str]
     ) -> None:
         self._session = session
         self._context = context
@@ -69,7 +69,7 @@ class Upstream:
         self.urls = tuple(dict.fromkeys(urls))
         self._current = 0
         #: asks any admin port, those of brokers too
-        self.asker = AdminAsker(session, context)
+        self.asker = AdminAsker(session, context, self.urls)
 
     @property
     def url(self) -> str:
@@ -140,7 +140,7 @@ class Upstream:
             target,
             headers=headers,
             data=body,
-            ssl=self._context,
+            ssl=self._context or True,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=wait_s),
         ) as response:
@@ -180,7 +180,7 @@ def _text(value: object) -> str:
 async def upstream(urls: Sequence[str]) -> AsyncIterator[Upstream]:
     """Yield what asks the admin ports, by TLS as --ca, --cert and --key say."""
     make = DIALLING.get()
-    context: ssl.SSLContext | bool = True if make is None else make()
+    context = None if make is None else make()
     timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         yield Upstream(session, context, urls)

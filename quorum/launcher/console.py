@@ -14,6 +14,7 @@ from quorum.errors import told_by_os
 from quorum.launcher.child import PROGRAM, child_environment
 from quorum.launcher.files import story_since
 from quorum.launcher.layout import Layout
+from quorum.launcher.probe import admin_url
 
 #: until it says where it listens
 START_DEADLINE_S: Final = 20.0
@@ -25,7 +26,7 @@ class ConsoleProcess:
 
     def __init__(self, layout: Layout, port: int) -> None:
         self._log = layout.data_dir / "console.log"
-        urls = ",".join(node.admin_url for node in layout.nodes)
+        urls = ",".join(map(admin_url, layout.nodes))
         self._command = (*PROGRAM, "console", "--admin", urls, "--port", str(port))
         self._process: asyncio.subprocess.Process | None = None
 
