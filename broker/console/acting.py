@@ -212,6 +212,7 @@ class Acting:
     async def _reset(self, call: PageCall, body: ResetOffsets) -> Mapping[str, object]:
         _, after = await self._goals(call, body)
         await (await self._client(call)).commit_offsets(body.group, after)
+        self._kafka.expire()
         return {"text": f"{len(after)} offsets of group {body.group} are reset"}
 
 

@@ -113,6 +113,10 @@ class KafkaAsker:
         if client is not None:
             await client.close()
 
+    def expire(self) -> None:
+        """Ask again the next time: something was changed."""
+        self._asked_s = float("-inf")
+
     async def logs(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
         """Return what brokers say of partitions with a leader, or what they said last, if they are slow."""
         if self._refreshing is None or self._refreshing.done():

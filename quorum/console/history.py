@@ -127,7 +127,7 @@ class History:
                 self.first_zxid, self.first_ts_ms = zxid, ts_ms
             self.last_zxid, self.last_ts_ms = zxid, ts_ms
             self._add_moment(zxid, ts_ms)
-            if row["term"] != self._term:
+            if row["term"] > self._term:
                 if self._term:
                     self.events.append(
                         TimelineEvent(zxid, ts_ms, "election", "quorum", f"term {row['term']} began")
@@ -137,6 +137,20 @@ class History:
                 paths.append(change["path"])
                 self._add(zxid, ts_ms, row["session_id"], change)
         return paths
+
+    def note_term(self, term: int, leader_id: int, ts_ms: int) -> None:
+        """Note who leads, as nodes say it: a term without a transaction is in no record.
+
+        Args:
+            term: of the leader.
+            leader_id: the leader.
+            ts_ms: now, in milliseconds since 1970.
+        """
+        if not self.caught_up.is_set() or term <= self._term:
+            return
+        text = f"node {leader_id} leads, term {term} began"
+        self.events.append(TimelineEvent(max(self.last_zxid, 0), ts_ms, "election", "quorum", text))
+        self._term = term
 
     def moment(self, zxid: int) -> int | None:
         """Return about when a transaction was, in milliseconds since 1970."""

@@ -199,6 +199,9 @@ class Watcher:
 
     async def _publish(self, quorum: QuorumSeen, found: Report) -> None:
         leads = any(node.leader_id is not None for node in quorum.nodes)
+        newest = max((node for node in quorum.nodes if node.leader_id is not None), key=_term, default=None)
+        if newest is not None and newest.leader_id is not None:
+            self.history.note_term(_term(newest), newest.leader_id, int(time.time() * 1000))
         source = "ok" if leads else "no-quorum" if quorum.nodes else "gone"
         nodes = tuple(_node_rows(quorum, self._known))
         before = self.overview
@@ -211,6 +214,10 @@ class Watcher:
             self._tell([])
         async with self._done:
             self._done.notify_all()
+
+
+def _term(node: NodeSeen) -> int:
+    return node.term or 0
 
 
 def _node_rows(quorum: QuorumSeen, known: Mapping[str, NodeSeen]) -> Iterator[Mapping[str, object]]:

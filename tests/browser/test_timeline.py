@@ -29,3 +29,15 @@ def test_a_broker_that_is_killed_and_comes_back_is_in_the_timeline(
     expect(tab).to_have_url(re.compile(f"as_of={zxid}"))
     expect(tab.locator(f"main[data-as-of='{zxid}']")).to_be_attached()
     expect(ups).to_have_count(1)
+
+
+def test_an_election_is_in_the_timeline(pages: Pages, cluster: BrokerCluster) -> None:
+    pages.open("#/timeline")
+    elections = pages.get("event", kind="election")
+    before = elections.count()
+    leader = cluster.nodes.leader()
+    cluster.nodes.kill(leader)
+    expect(elections).to_have_count(before + 1)
+    expect(elections.first).to_contain_text("leads, term")
+    cluster.nodes.start_node(leader)
+    cluster.nodes.wait_ready(leader)

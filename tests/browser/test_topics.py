@@ -146,6 +146,7 @@ def test_offsets_of_a_group_are_reset_with_a_preview(pages: Pages) -> None:
     box.get_by_role("button", name="Preview").click()
     expect(pages.get("preview")).to_contain_text("orders0100")
     box.get_by_role("button", name="Confirm").click()
+    expect(tab.get_by_role("status")).to_have_text("1 offsets of group billing are reset")
     expect(offset).to_have_attribute("data-lag", str(RECORDS))
     pages.open("#/groups/nobody", state="empty")
 

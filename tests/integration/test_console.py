@@ -200,6 +200,12 @@ def test_a_deleted_znode_shows_its_last_value(console: Console, zookeeper: Kazoo
     assert console.get("/api/znodes?path=/never").fields == {"path": "/never", "found": False}
 
 
+def test_a_znode_shows_its_access_list(console: Console) -> None:
+    found = console.get("/api/znodes?path=/").fields
+    assert found["acl"] == [{"scheme": "world", "id": "anyone", "perms": "rwcda"}]
+    assert found["stat"]["mzxid"] == str(int(found["stat"]["mzxid"]))
+
+
 def test_children_come_in_pages_and_are_searched_on_the_server(
     console: Console, zookeeper: KazooClient
 ) -> None:

@@ -143,6 +143,7 @@ export function listen() {
 // -- views -----------------------------------------------------------------------------------------------
 
 const AGAIN_MS = 200;
+const PAUSE_MAX_MS = 2000;
 const RETRY_MS = 3000;
 
 /**
@@ -175,7 +176,7 @@ export function useView(key, load, concerns = null, everyMs = 0) {
         setTimeout(() => !gone && run(), RETRY_MS);
       }
       // What is long to load is not loaded all the time.
-      await new Promise((done) => setTimeout(done, Math.max(AGAIN_MS, 3 * (performance.now() - begun))));
+      await new Promise((done) => setTimeout(done, Math.min(PAUSE_MAX_MS, Math.max(AGAIN_MS, 3 * (performance.now() - begun)))));
       running = false;
       if (!gone && (wanted || now.current.key !== asked.key)) run();
     }

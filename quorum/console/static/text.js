@@ -97,7 +97,8 @@ function indented(text) {
   }
 }
 
-export const count = (number) => (number === null || number === undefined ? "unknown" : Number(number).toLocaleString("en"));
+/** A number, exact also where it has 64 bits and comes as a text. */
+export const count = (number) => (number === null || number === undefined ? "unknown" : BigInt(number).toLocaleString("en"));
 
 /** "1 node", "2 nodes" */
 export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -12,7 +12,7 @@ export function Timeline() {
   const [chosen, setChosen] = useState(KINDS);
   const [shown, setShown] = useState(SHOWN);
   const kinds = chosen.join(",");
-  const view = useView(`timeline ${past} ${kinds}`, () => get("timeline", { as_of: past, kinds: kinds || "none" }), () => true);
+  const view = useView(`timeline ${past} ${kinds}`, () => get("timeline", { as_of: past, kinds: kinds || "none" }));
   const items = view.data?.items ?? [];
   const state = view.state === "ready" && !items.length ? "empty" : view.state;
   const toggle = (kind) => setChosen(chosen.includes(kind) ? chosen.filter((each) => each !== kind) : [...chosen, kind]);
