@@ -120,7 +120,7 @@ def test_every_answer_carries_a_strict_policy(console: Console) -> None:
         assert "default-src 'none'" in policy
         assert {"script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"} <= set(policy)
         assert "unsafe" not in each.headers["Content-Security-Policy"]
-        assert each.headers["X-Content-Type-ConsoleOptions"] == "nosniff"
+        assert each.headers["X-Content-Type-Options"] == "nosniff"
         assert each.headers["Referrer-Policy"] == "no-referrer"
 
 
@@ -338,7 +338,7 @@ def test_it_has_no_rights_of_its_own(tmp_path: Path) -> None:
             body = {"path": "/made", "data": None}
             refused = console.ask("POST", "/api/actions/create-znode", body, console.proof)
             assert refused.status == 403
-            assert "this token does not allow" in refused.fields["detail"]
+            assert "does not allow" in refused.fields["detail"]
             mine = {**console.proof, "Authorization": f"Bearer operate-{'x' * 40}"}
             assert console.ask("POST", "/api/actions/create-znode", body, mine).status == 200
             wrong = {**console.proof, "Authorization": "Bearer wrong"}
