@@ -259,6 +259,17 @@ def test_nobody_but_brokers_reads_what_is_kept(
     assert brokers.users("delete", "dave") == 0
 
 
+def test_without_protected_znodes_everybody_makes_users_and_the_broker_warns(brokers: SaslBrokers) -> None:
+    zookeeper = brokers.cluster.zookeeper
+    assert brokers.users("set", "victim", password="true") == 0
+    zookeeper.delete("/config/users/victim")
+    assert brokers.users("set", "victim", password="stolen", own=False) == 0
+    stolen = AdminClient(brokers.confluent("PLAIN", "victim", password="stolen"))
+    eventually(lambda: len(stolen.list_topics(timeout=DEADLINE_S).brokers) == 1, DEADLINE_S)
+    zookeeper.delete("/config/users/victim")
+    assert brokers.output.count("security.protect_znodes is false, so whoever reaches") == 1
+
+
 def test_passwords_come_and_go_without_quotas(brokers: SaslBrokers) -> None:
     def quotas() -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
         with BrokerLink(brokers.cluster.bootstrap) as link:
