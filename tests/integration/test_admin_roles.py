@@ -111,6 +111,47 @@ def test_each_role_may_do_what_it_is_for(
     assert port.ask("GET", "/v1/status", role="reader").status == 200
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/config/users", "/config/users/root", "/config/users/root/clients/a", "/kafka-acl/Topic/a"),
+        *("/kafka-acl-extended/prefixed/Topic/a", "/kafka-acl-changes/a", "/kafka-acl-extended-changes/a"),
+        *("/zookeeper", "/zookeeper/config", "/zookeeper/quota/a/zookeeper_limits"),
+    ],
+)
+def test_users_and_access_lists_are_for_admins_also_as_znodes(port: Port, path: str) -> None:
+    step = {"op": "create", "path": path, "data": None}
+    requests: list[tuple[str, str, object]] = [
+        ("PUT", f"/v1/znodes?path={path}&create=true", {"data": None}),
+        ("DELETE", f"/v1/znodes?path={path}&version=99", None),
+        *(
+            ("POST", "/v1/transactions", {"operations": [{"op": "check", "path": "/", "version": -1}, each]})
+            for each in (
+                {**step, "mode": "persistent_sequential"},
+                {"op": "set", "path": path, "data": None, "version": 99},
+                {"op": "delete", "path": path, "version": 99},
+            )
+        ),
+    ]
+    for method, target, body in requests:
+        answered = port.ask(method, target, role="operator", body=body)
+        assert answered.status == 403
+        told = f"the role operator does not allow {method} {target.partition('?')[0]} of '{path}'"
+        assert answered.fields["error"] == told
+        assert answered.fields["remedy"] == "ask as somebody with the role admin"
+        assert "the role" not in port.ask(method, target, role="admin", body=body).fields.get("error", "")
+
+
+def test_other_znodes_are_for_operators(port: Port) -> None:
+    for path in ("/config", "/config/clients", "/config/users-of-mine", "/zookeepers"):
+        answered = port.ask(
+            "PUT", f"/v1/znodes?path={path}&create=true", role="operator", body={"data": None}
+        )
+        assert answered.status == 200, answered
+    look = {"operations": [{"op": "check", "path": "/zookeeper", "version": -1}]}
+    assert port.ask("POST", "/v1/transactions", role="operator", body=look).status == 200
+
+
 @pytest.mark.parametrize("role", TOKENS)
 def test_a_page_of_the_port_reads_and_changes_with_its_cookie(port: Port, role: str) -> None:
     cookie = port.begin(role)
