@@ -186,8 +186,8 @@ class Broker:
             return
         log.warning(
             "broker %d: security.protect_znodes is false, so whoever reaches a client port of the nodes may "
-            "make and delete users and access lists, and so become a super user; set protect_znodes = true at "
-            "every broker, or let nodes serve only who proves itself (enforce_auth_schemes of node.toml)",
+            "make and delete users and access lists, and so become a super user; set protect_znodes = true "
+            "at every broker, or let nodes serve only who proves itself (enforce_auth_schemes of node.toml)",
             self.broker_id,
         )
 
