@@ -259,6 +259,24 @@ def test_nobody_but_brokers_reads_what_is_kept(
     assert brokers.users("delete", "dave") == 0
 
 
+def test_a_znode_that_cannot_be_read_hides_no_other_user(
+    brokers: SaslBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zookeeper = brokers.cluster.zookeeper
+    zookeeper.create("/config/users/eve", b"a")
+    try:
+        capsys.readouterr()
+        assert brokers.users("list", "--json") == 1
+        told = capsys.readouterr()
+        assert {"alice", "bob"} <= {each["user"] for each in json.loads(told.out)}
+        assert told.err == (
+            "eve is left out: /config/users/eve holds another thing, expected Kafka's settings of a user; "
+            "correct or delete /config/users/eve\n"
+        )
+    finally:
+        zookeeper.delete("/config/users/eve")
+
+
 def test_without_protected_znodes_everybody_makes_users_and_the_broker_warns(brokers: SaslBrokers) -> None:
     zookeeper = brokers.cluster.zookeeper
     assert brokers.users("set", "victim", password="true") == 0
