@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import contextlib
 import http.client
 import json
 import ssl
@@ -13,7 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.local import brokers_in_thread
-from quorum.local.embedded import ensemble_in_thread
+from quorum.client import AccessEntry, Client, NodeExistsError
+from quorum.local.embedded import Ensemble, ensemble_in_thread
 from tests.support.certificates import Authority
 from tests.support.nodes import eventually
 from tests.support.secure_nodes import SecureNodes
@@ -32,6 +36,7 @@ class Answered(NamedTuple):
     status: int
     fields: dict[str, Any]
     cookie: str
+    content: bytes
 
 
 class Port:
@@ -56,8 +61,9 @@ class Port:
             connection.request(method, path, None if body is None else json.dumps(body), sent)
             answer = connection.getresponse()
             content = answer.read()
-            fields = json.loads(content) if content.startswith(b"{") else {}
-            return Answered(answer.status, fields, answer.headers.get("Set-Cookie", ""))
+            is_json = answer.headers.get_content_type() in ("application/json", "application/problem+json")
+            fields = json.loads(content) if is_json else {}
+            return Answered(answer.status, fields, answer.headers.get("Set-Cookie", ""), content)
         finally:
             connection.close()
 
@@ -80,9 +86,14 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def port(tokens: Path) -> Iterator[Port]:
+def nodes(tokens: Path) -> Iterator[Ensemble]:
     with ensemble_in_thread(1, {"security": {"admin_tokens_file": str(tokens)}}) as running:
-        yield port_of(running.admin_urls[0])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def port(nodes: Ensemble) -> Port:
+    return port_of(nodes.admin_urls[0])
 
 
 CHANGES: list[tuple[str, str, object, str]] = [
@@ -150,6 +161,32 @@ def test_other_znodes_are_for_operators(port: Port) -> None:
         assert answered.status == 200, answered
     look = {"operations": [{"op": "check", "path": "/zookeeper", "version": -1}]}
     assert port.ask("POST", "/v1/transactions", role="operator", body=look).status == 200
+
+
+def test_a_reader_reads_history_past_access_lists_but_no_users(port: Port, nodes: Ensemble) -> None:
+    async def write() -> int:
+        async with Client(nodes.hosts) as client:
+            own = [AccessEntry(31, "digest", "somebody:else")]
+            for path in ("/config", "/config/users"):
+                with contextlib.suppress(NodeExistsError):
+                    await client.create(path)
+            for path in ("/config/users/zoe", "/kept"):
+                await client.create(path, b"secret", acl=own)
+            _, stat = await client.create2("/since")
+            return stat.czxid
+
+    def read(path: str) -> str:
+        answered = port.ask("GET", path, role="reader")
+        assert answered.status == 200
+        return answered.content.decode()
+
+    zxid, data = asyncio.run(write()), base64.b64encode(b"secret").decode()
+    assert port.ask("GET", "/v1/znodes?path=/kept", role="reader").status == 403
+    assert data in read(f"/v1/znodes?path=/kept&as_of_zxid={zxid}")
+    assert read(f"/v1/changelog/tree?as_of_zxid={zxid}").count(data) == 1
+    assert read("/v1/changelog?from_zxid=1").count(data) == 1
+    path = f"/v1/znodes?path=/config/users/zoe&as_of_zxid={zxid}"
+    assert port.ask("GET", path, role="reader").status == 404
 
 
 @pytest.mark.parametrize("role", TOKENS)
