@@ -93,6 +93,7 @@ class Broker:
             view = BrokerView(self.state, self._listeners, self._loop_watch)
             await self._listeners.start_admin(view, self._sockets)
             session, parts, published = await self._read_cluster()
+            self._warn_of_an_open_tree()
             if self._audit is not None:
                 self._audit.start()
             for topic, problem in published.problems.items():
@@ -175,6 +176,20 @@ class Broker:
             self._ending = asyncio.ensure_future(self.stop())
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    def _warn_of_an_open_tree(self) -> None:
+        """Say what users and access lists are worth where everybody who reaches the nodes may write them."""
+        config = self.state.config
+        if self._is_protected or not (
+            config.security.authorizer_class_name or config.sasl.enabled_mechanisms
+        ):
+            return
+        log.warning(
+            "broker %d: security.protect_znodes is false, so whoever reaches a client port of the nodes may "
+            "make and delete users and access lists, and so become a super user; set protect_znodes = true "
+            "at every broker, or let nodes serve only who proves itself (enforce_auth_schemes of node.toml)",
+            self.broker_id,
+        )
 
     def _services(self, parts: BrokerParts) -> BrokerServices:
         return BrokerServices(

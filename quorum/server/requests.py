@@ -285,6 +285,8 @@ class Requests:
         connection, options = self._connection, self._host.options
         if scheme == OWN_SCHEME and hmac.compare_digest(credentials, options.own_proof):
             self._is_own, self._lacks_proof = True, False
+            # By TLS it shows the node's certificate, which is no proof of whom it asks for.
+            connection.identities = [each for each in connection.identities or () if each[0] == "ip"]
             return OK
         connection.identities, err = authenticate(
             connection.identities, scheme, credentials, options.super_digest
