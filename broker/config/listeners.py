@@ -114,6 +114,33 @@ def check_advertised(
             optional_address(value)
         except ValueError as error:
             problems.append(ConfigProblem(f"advertised.{key}", value, str(error), "give host:port"))
+    for each in advertised.listeners:
+        _check_dialled("advertised.listeners", each.address, str(each), "give host:port", problems)
+    if listen is None:
+        return
+    given = {each.protocol for each in advertised.listeners}
+    for each in listen.listeners:
+        if each.protocol not in given:
+            remedy = f'name it in advertised.listeners, as ["{each.protocol}://HOST:{each.address.port}"]'
+            _check_dialled("listen.listeners", each.address, str(each), remedy, problems)
+    for key, address, value in (
+        ("client", listen.client, advertised.client),
+        ("broker", listen.broker, advertised.broker),
+    ):
+        if address is not None and not value:
+            remedy = f'set advertised.{key}, as "HOST:{address.port}"'
+            _check_dialled(f"listen.{key}", address, str(address), remedy, problems)
+
+
+def _check_dialled(
+    field: str, address: Address, value: str, remedy: str, problems: list[ConfigProblem]
+) -> None:
+    """Note an address that would be advertised, and that nobody can dial."""
+    try:
+        parse_member_address(str(address))
+    except ValueError:
+        problem = "is advertised, and names no machine that others could dial"
+        problems.append(ConfigProblem(field, value, problem, remedy))
 
 
 def check_listen(listen: BrokerListenSection, problems: list[ConfigProblem]) -> None:

@@ -71,6 +71,10 @@ def test_the_environment_overrides_and_nodes_ignore_it(tmp_path: Path, secret: P
         ("broker", "id", -1, "out of range"),
         ("listen", "broker", "127.0.0.1:9092", "has the port of listen.client"),
         ("advertised", "client", "0.0.0.0:9092", "names no machine"),
+        ("listen", "client", "0.0.0.0:9092", 'set advertised.client, as "HOST:9092"'),
+        ("listen", "broker", "[::]:9192", 'set advertised.broker, as "HOST:9192"'),
+        ("listen", "listeners", ["SASL_SSL://0.0.0.0:9"], 'as ["SASL_SSL://HOST:9"]'),
+        ("advertised", "listeners", ["SASL_SSL://0.0.0.0:9"], "is advertised, and names no machine"),
         ("topics", "retention_ms", "soon", "is not a whole number"),
         ("topics", "message_timestamp_type", "LogTime", "one of CreateTime, LogAppendTime"),
         ("dial", "one", "127.0.0.1:1", "is not a broker id"),
@@ -89,6 +93,15 @@ def test_what_is_wrong_is_named(secret: Path, section: str, key: str, value: obj
         minimal(secret, **{section: {key: value}})
     assert f"{section}.{key}" in str(caught.value)
     assert part in f"{caught.value.message} {caught.value.remedy}"
+
+
+def test_a_broker_may_listen_everywhere_and_advertise_a_name(secret: Path) -> None:
+    config = minimal(
+        secret,
+        listen={"client": "0.0.0.0:9092", "broker": "[::]:9192"},
+        advertised={"client": "kafka.example.com:9092", "broker": "10.0.0.1:9192"},
+    )
+    assert config.advertised_broker() == Address("10.0.0.1", 9192)
 
 
 @pytest.mark.parametrize(
