@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.config.sasl import SASL_LISTENER, SASL_TLS_LISTENER
 from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER, TLS_LISTENER
-from quorum.config.address import Address, parse_address, parse_member_address
+from quorum.config.address import Address, is_loopback, parse_address, parse_member_address
 from quorum.config.settings import ADDRESS, OPTIONAL_ADDRESS, ValueKind, setting, text
 from quorum.config.tls import DIALLER, MUTUAL, TlsName
 from quorum.errors import ConfigProblem
@@ -141,6 +141,21 @@ def _check_dialled(
     except ValueError:
         problem = "is advertised, and names no machine that others could dial"
         problems.append(ConfigProblem(field, value, problem, remedy))
+
+
+def what_is_open(client: Address | None, *, has_access_lists: bool) -> str:
+    """Return a warning that whoever reaches the plain port of clients may do everything; "": he may not.
+
+    Args:
+        client: listen.client.
+        has_access_lists: whether they decide what everybody may do.
+    """
+    if client is None or is_loopback(client) or has_access_lists:
+        return ""
+    return (
+        f"listen.client {client} is not on loopback, has no TLS, and whoever reaches it may do everything "
+        '(set listen.client = "" and listen.listeners = ["SASL_SSL://…"], or security.authorizer_class_name)'
+    )
 
 
 def check_listen(listen: BrokerListenSection, problems: list[ConfigProblem]) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.config.broker import BrokerConfig, broker_config, load_broker_config
-from quorum.config.address import Address
+from broker.config.listeners import what_is_open
+from quorum.config.address import Address, parse_address
 from quorum.config.node import load_node_config
 from quorum.errors import ConfigError
 from quorum.metadata.topic_settings import TopicSettings
@@ -115,3 +116,14 @@ def test_each_secret_of_a_file_is_long_enough(secret: Path, content: bytes, prob
     secret.write_bytes(content)
     with pytest.raises(ConfigError, match=problem):
         minimal(secret)
+
+
+@pytest.mark.parametrize(
+    ("address", "has_access_lists", "is_open"),
+    [("127.0.0.1:9092", False, False), ("10.0.0.1:9092", False, True), ("10.0.0.1:9092", True, False)],
+)
+def test_a_port_where_everybody_may_do_everything_is_named(
+    address: str, has_access_lists: bool, is_open: bool
+) -> None:
+    told = what_is_open(parse_address(address), has_access_lists=has_access_lists)
+    assert (f"listen.client {address} is not on loopback" in told) is is_open

@@ -10,7 +10,7 @@ import pytest
 
 from quorum.cli.main import main
 from quorum.config.node import NodeConfig, node_config
-from quorum.config.sasl_users import read_sasl_users, required_schemes, user_line
+from quorum.config.sasl_users import read_sasl_users, required_schemes, user_line, what_is_open
 from quorum.errors import ConfigError
 from tests.support.certificates import Authority
 
@@ -152,3 +152,26 @@ def test_the_command_refuses_what_clients_hash_differently(
     assert words in told.err
     assert not told.out
     assert "secret" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("address", "schemes", "is_open"),
+    [
+        ("127.0.0.1:2181", [], False),
+        ("0.0.0.0:2181", [], True),
+        ("10.0.0.1:2181", ["sasl", "ip"], True),
+        ("10.0.0.1:2181", ["digest"], True),
+        ("10.0.0.1:2181", ["sasl"], False),
+        ("", [], False),
+    ],
+)
+def test_a_port_that_serves_whoever_reaches_it_is_named(
+    folder: Path, address: str, schemes: list[str], is_open: bool
+) -> None:
+    users = {"sasl_users_file": "users"} if "sasl" in schemes else {}
+    listen = {"client": address, **({} if address else {"secure_client": "127.0.0.1:2182"})}
+    sections = {**secure("need"), "listen": listen} if not address else {"listen": listen}
+    config = node(folder, {"enforce_auth_schemes": schemes, **users}, **sections)
+    told = what_is_open(config.listen.client, config.security)
+    assert (f"listen.client {address} is not on loopback" in told) is is_open
+    assert ("set security.enforce_auth_schemes" in told) is is_open

@@ -146,7 +146,7 @@ def test_folders_that_another_process_makes_meanwhile_are_taken(
 
 def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    with pytest.raises(OSError, match="File exists|Not a directory"):
+    with pytest.raises(OSError, match=r"File exists|Not a directory"):
         OsDisk().make_dirs(str(tmp_path / "a"))
 
 
