@@ -21,6 +21,7 @@ from controller.wire.codes import ErrorCode
 from controller.wire.connection import (
     BrokerAuthenticationError,
     BrokerConnection,
+    BrokerConnectionLostError,
     BrokerUnreachableError,
 )
 from controller.wire.scram import ScramError
@@ -176,6 +177,12 @@ class Links:
                 if lifetime_ms:
                     until_s = asyncio.get_running_loop().time() + lifetime_ms * _LIFETIME_SHARE / 1000
             negotiated = True
+        except BrokerConnectionLostError as error:
+            # It is not served yet: nothing had an effect.
+            if self._tls is None:
+                remedy += "; a port that speaks TLS needs --ca"
+            problem = f"broker {name} ended the connection: {error.message}"
+            raise BrokerUnreachableError(problem, remedy) from error
         except ScramError as error:
             problem = f"broker {name} and this client: {error.message}"
             raise BrokerAuthenticationError(problem, error.remedy) from error
