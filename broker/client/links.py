@@ -179,10 +179,8 @@ class Links:
             negotiated = True
         except BrokerConnectionLostError as error:
             # It is not served yet: nothing had an effect.
-            if self._tls is None:
-                remedy += "; a port that speaks TLS needs --ca"
-            problem = f"broker {name} ended the connection: {error.message}"
-            raise BrokerUnreachableError(problem, remedy) from error
+            hint = "; a port that speaks TLS needs --ca" if self._tls is None else ""
+            raise BrokerUnreachableError(f"{error.message}{hint}", remedy) from error
         except ScramError as error:
             problem = f"broker {name} and this client: {error.message}"
             raise BrokerAuthenticationError(problem, error.remedy) from error
