@@ -147,7 +147,10 @@ class SaslRequiredError(ServerError):
     story = "the server serves nobody who has not proven who it is"
 
     def __init__(self, server_code: int = -124, path: str = "", remedy: str = "") -> None:
-        known = "prove a name (--sasl NAME --password-file FILE; a broker's quorum.sasl_username)"
+        known = (
+            "prove a name (--sasl NAME --password-file FILE; a broker's quorum.sasl_username), or show a "
+            "certificate where x509 counts (--ca, --cert and --key; a broker's [tls.quorum])"
+        )
         super().__init__(server_code, path, remedy or known)
 
 

@@ -76,6 +76,7 @@ def test_the_environment_overrides_and_nodes_ignore_it(tmp_path: Path, secret: P
         ("listen", "broker", "[::]:9192", 'set advertised.broker, as "HOST:9192"'),
         ("listen", "listeners", ["SASL_SSL://0.0.0.0:9"], 'as ["SASL_SSL://HOST:9"]'),
         ("advertised", "listeners", ["SASL_SSL://0.0.0.0:9"], "is advertised, and names no machine"),
+        ("security", "super_users", ["admin"], 'give a list of principals, as ["User:admin"]'),
         ("topics", "retention_ms", "soon", "is not a whole number"),
         ("topics", "message_timestamp_type", "LogTime", "one of CreateTime, LogAppendTime"),
         ("dial", "one", "127.0.0.1:1", "is not a broker id"),

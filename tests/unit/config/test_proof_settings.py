@@ -88,6 +88,22 @@ def test_a_port_that_asks_for_no_certificate_proves_none(folder: Path) -> None:
     assert required_schemes(node(folder, security, **secure("want")).security) == ("x509",)
 
 
+@pytest.mark.parametrize(("key", "value"), [("client_auth", "maybe"), ("minimum_version", "1.1")])
+def test_a_wrong_tls_setting_is_the_only_complaint(folder: Path, key: str, value: str) -> None:
+    security = {"x509_super_user": "CN=root,O=x", "enforce_auth_schemes": ["x509"]}
+    sections = secure("need")
+    sections["tls"] = {**sections["tls"], key: value}
+    with pytest.raises(ConfigError) as caught:
+        node(folder, security, **sections)
+    assert [each.field for each in caught.value.problems] == [f"tls.{key}"]
+
+
+def test_schemes_have_no_word_for_all_of_them(folder: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        node(folder, {"enforce_auth_schemes": ["*"]})
+    assert caught.value.remedy == "give a list of words out of sasl, x509, digest, ip"
+
+
 def test_what_must_be_proven_follows_from_the_settings(folder: Path) -> None:
     found = node(folder, {"sasl_users_file": "users", "session_require_client_sasl_auth": True})
     assert required_schemes(found.security) == ("sasl",)
