@@ -50,6 +50,8 @@ log = logging.getLogger("quorate.broker")
 
 #: How long one attempt to reach the quorum may take.
 CONNECT_PATIENCE_MS: Final = 10_000.0
+#: of the first attempt: a mistake in a new configuration is named within seconds
+FIRST_PATIENCE_MS: Final = 3_000.0
 #: Pause before a broker that could not register tries it with another session.
 REGISTER_PAUSE_S: Final = 1.0
 
@@ -218,15 +220,17 @@ class Broker:
         tls = self._certificates.dialling("quorum") if "quorum" in self._certificates else None
         name, file = quorum.sasl_username, quorum.sasl_password_file
         sasl = None if file is None else FileLogin(name, file, QUORUM_LOGIN[1])
+        patience_ms = FIRST_PATIENCE_MS
         while True:
             session = self.state.session = BrokerSession(self.state.config, hosts, self.fail, tls, sasl)
             try:
-                await session.client.start(CONNECT_PATIENCE_MS)
+                await session.client.start(patience_ms)
             except QuorateError as error:
                 await session.end()
                 if self.state.is_stopping or not error.retriable:
                     raise
-                log.info("broker %d waits for the quorum at %s: %s", self.broker_id, hosts, error.message)
+                log.warning("broker %d waits for the quorum at %s: %s", self.broker_id, hosts, error)
+                patience_ms = CONNECT_PATIENCE_MS
             else:
                 return session
 
