@@ -21,6 +21,7 @@ from controller.wire.codes import ErrorCode
 from controller.wire.connection import (
     BrokerAuthenticationError,
     BrokerConnection,
+    BrokerConnectionLostError,
     BrokerUnreachableError,
 )
 from controller.wire.scram import ScramError
@@ -177,6 +178,10 @@ class Links:
                 if lifetime_ms:
                     until_s = asyncio.get_running_loop().time() + lifetime_ms * _LIFETIME_SHARE / 1000
             negotiated = True
+        except BrokerConnectionLostError as error:
+            # It is not served yet: nothing had an effect.
+            hint = "; a port that speaks TLS needs --ca" if self._tls is None else ""
+            raise BrokerUnreachableError(f"{error.message}{hint}", remedy) from error
         except ScramError as error:
             problem = f"broker {name} and this client: {error.message}"
             raise BrokerAuthenticationError(problem, error.remedy) from error

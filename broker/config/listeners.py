@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.config.sasl import SASL_LISTENER, SASL_TLS_LISTENER
 from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER, TLS_LISTENER
-from quorum.config.address import Address, parse_address, parse_member_address
+from quorum.config.address import Address, is_loopback, parse_address, parse_member_address
 from quorum.config.settings import ADDRESS, OPTIONAL_ADDRESS, ValueKind, setting, text
 from quorum.config.tls import DIALLER, MUTUAL, TlsName
 from quorum.errors import ConfigProblem
@@ -114,6 +114,48 @@ def check_advertised(
             optional_address(value)
         except ValueError as error:
             problems.append(ConfigProblem(f"advertised.{key}", value, str(error), "give host:port"))
+    for each in advertised.listeners:
+        _check_dialled("advertised.listeners", each.address, str(each), "give host:port", problems)
+    if listen is None:
+        return
+    given = {each.protocol for each in advertised.listeners}
+    for each in listen.listeners:
+        if each.protocol not in given:
+            remedy = f'name it in advertised.listeners, as ["{each.protocol}://HOST:{each.address.port}"]'
+            _check_dialled("listen.listeners", each.address, str(each), remedy, problems)
+    for key, address, value in (
+        ("client", listen.client, advertised.client),
+        ("broker", listen.broker, advertised.broker),
+    ):
+        if address is not None and not value:
+            remedy = f'set advertised.{key}, as "HOST:{address.port}"'
+            _check_dialled(f"listen.{key}", address, str(address), remedy, problems)
+
+
+def _check_dialled(
+    field: str, address: Address, value: str, remedy: str, problems: list[ConfigProblem]
+) -> None:
+    """Note an address that would be advertised, and that nobody can dial."""
+    try:
+        parse_member_address(str(address))
+    except ValueError:
+        problem = "is advertised, and names no machine that others could dial"
+        problems.append(ConfigProblem(field, value, problem, remedy))
+
+
+def what_is_open(client: Address | None, *, has_access_lists: bool) -> str:
+    """Return a warning that whoever reaches the plain port of clients may do everything; "": he may not.
+
+    Args:
+        client: listen.client.
+        has_access_lists: whether they decide what everybody may do.
+    """
+    if client is None or is_loopback(client) or has_access_lists:
+        return ""
+    return (
+        f"listen.client {client} is not on loopback, has no TLS, and whoever reaches it may do everything "
+        '(set listen.client = "" and listen.listeners = ["SASL_SSL://…"], or security.authorizer_class_name)'
+    )
 
 
 def check_listen(listen: BrokerListenSection, problems: list[ConfigProblem]) -> None:

@@ -41,7 +41,7 @@ class BrokerSecuritySection:
     #: how brokers reach each other: "secret" proves the peer secret, "ssl" does so within TLS, [tls.broker]
     inter_broker_protocol: str = setting(text("secret|ssl", "secret or ssl"), "secret")
     #: principals that may do everything; by TLS the broker listener takes their certificates alone
-    super_users: tuple[str, ...] = setting(texts(r"User:.+", "principal, as User:NAME,"), ())
+    super_users: tuple[str, ...] = setting(texts(r"User:.+", "principal", '["User:admin"]'), ())
     #: whether znodes of the brokers may be changed by holders of the secret alone; a protected tree stays so
     protect_znodes: bool = setting(BOOLEAN, False)
     #: who decides what clients may do: "AclAuthorizer" by access lists in the quorum, nobody if it is empty

@@ -223,9 +223,8 @@ def _by(label: str, values: Mapping[str, int], name: str, documentation: str) ->
 
 
 def _quota_metrics(parts: BrokerParts) -> Iterable[Metric]:
-    family = CounterMetricFamily(
-        "quorate_broker_throttled_seconds", "for how long clients were throttled by quotas", labels=["quota"]
-    )
+    told = "sum of the throttle times of all requests; those of pipelined requests overlap"
+    family = CounterMetricFamily("quorate_broker_throttled_seconds", told, labels=["quota"])
     for kind, throttled_ms in parts.quotas.throttled_ms.items():
         family.add_metric([kind.value], throttled_ms / 1000)
     yield family

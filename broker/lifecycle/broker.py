@@ -50,6 +50,8 @@ log = logging.getLogger("quorate.broker")
 
 #: How long one attempt to reach the quorum may take.
 CONNECT_PATIENCE_MS: Final = 10_000.0
+#: of the first attempt: a mistake in a new configuration is named within seconds
+FIRST_PATIENCE_MS: Final = 3_000.0
 #: Pause before a broker that could not register tries it with another session.
 REGISTER_PAUSE_S: Final = 1.0
 
@@ -93,6 +95,7 @@ class Broker:
             view = BrokerView(self.state, self._listeners, self._loop_watch)
             await self._listeners.start_admin(view, self._sockets)
             session, parts, published = await self._read_cluster()
+            self._warn_of_an_open_tree()
             if self._audit is not None:
                 self._audit.start()
             for topic, problem in published.problems.items():
@@ -176,6 +179,20 @@ class Broker:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _warn_of_an_open_tree(self) -> None:
+        """Say what users and access lists are worth where everybody who reaches the nodes may write them."""
+        config = self.state.config
+        if self._is_protected or not (
+            config.security.authorizer_class_name or config.sasl.enabled_mechanisms
+        ):
+            return
+        log.warning(
+            "broker %d: security.protect_znodes is false, so whoever reaches a client port of the nodes may "
+            "make and delete users and access lists, and so become a super user; set protect_znodes = true "
+            "at every broker, or let nodes serve only who proves itself (enforce_auth_schemes of node.toml)",
+            self.broker_id,
+        )
+
     def _services(self, parts: BrokerParts) -> BrokerServices:
         return BrokerServices(
             broker_id=self.broker_id,
@@ -203,15 +220,17 @@ class Broker:
         tls = self._certificates.dialling("quorum") if "quorum" in self._certificates else None
         name, file = quorum.sasl_username, quorum.sasl_password_file
         sasl = None if file is None else FileLogin(name, file, QUORUM_LOGIN[1])
+        patience_ms = FIRST_PATIENCE_MS
         while True:
             session = self.state.session = BrokerSession(self.state.config, hosts, self.fail, tls, sasl)
             try:
-                await session.client.start(CONNECT_PATIENCE_MS)
+                await session.client.start(patience_ms)
             except QuorateError as error:
                 await session.end()
                 if self.state.is_stopping or not error.retriable:
                     raise
-                log.info("broker %d waits for the quorum at %s: %s", self.broker_id, hosts, error.message)
+                log.warning("broker %d waits for the quorum at %s: %s", self.broker_id, hosts, error)
+                patience_ms = CONNECT_PATIENCE_MS
             else:
                 return session
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.config.broker import BrokerConfig
+from broker.config.listeners import what_is_open
 from broker.config.sasl import OAUTHBEARER, SASL_LISTENER, SASL_TLS_LISTENER
 from broker.core.cluster_view import ClusterView, UpdateMetadata
 from broker.server.handlers import ApiHandlers
@@ -34,6 +36,8 @@ from quorum.config.certificates import Certificates
 from quorum.metadata.trust import Trust
 from quorum.platform.audit import AuditLog
 from quorum.platform.listening import bind
+
+log = logging.getLogger("quorate.broker")
 
 
 class BrokerSockets(NamedTuple):
@@ -117,6 +121,9 @@ class Listeners:
             sockets: bound sockets, in place of the configured addresses.
         """
         listen, security = self._config.listen, self._config.security
+        lists_decide = bool(security.authorizer_class_name) and not security.allow_everyone_if_no_acl_found
+        if problem := what_is_open(listen.client, has_access_lists=lists_decide):
+            log.warning("%s", problem)
         if listen.client is not None:
             plain = bind("listen.client", sockets.client if sockets else listen.client)
             self._clients[CLIENT_LISTENER] = self._own(plain)

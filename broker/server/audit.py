@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol, cast
 from broker.server.requests import Answer, Request
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
-from quorum.metadata.acl_records import Operation, PatternType, ResourceType
+from quorum.metadata.acl_records import Operation, PatternType, Permission, ResourceType
 from quorum.platform.audit import ALLOWED, DENIED, FAILED, AuditLog
 
 #: who asks on the listener of brokers
@@ -144,7 +144,7 @@ def note_created(log: AuditLog, request: Request, names: Iterable[str], failed: 
 
 
 def _write(log: AuditLog, request: Request, principal: str, word: str, resource: str, outcome: str) -> None:
-    log.write(principal, request.client_host, word, resource, outcome, request=request.correlation_id)
+    log.write(principal, request.peer, word, resource, outcome, request=request.correlation_id)
 
 
 def _word(name: str) -> str:
@@ -189,13 +189,19 @@ def _named(audited: _Audited, fields: Mapping[str, object]) -> str:
 
 
 def _access_list(asked: object) -> str:
-    """Return what an access list that is made or removed is about."""
+    """Return an entry that is made or removed: "Topic:LITERAL:a (Allow User:dave Read from *)"."""
     kind = getattr(asked, "resource_type", None) or getattr(asked, "resource_type_filter", 0)
     pattern = getattr(asked, "resource_pattern_type", None) or getattr(asked, "pattern_type_filter", 3)
     name = getattr(asked, "resource_name", None) or getattr(asked, "resource_name_filter", None)
+    principal = getattr(asked, "principal", None) or getattr(asked, "principal_filter", None)
+    host = getattr(asked, "host", None) or getattr(asked, "host_filter", None)
     kind_word = _word(ResourceType(kind).name) if kind in set(ResourceType) else "All"
     pattern_word = PatternType(pattern).name if pattern in set(PatternType) else "ANY"
-    return f"{kind_word}:{pattern_word}:{'*' if name is None else name}"
+    resource = f"{kind_word}:{pattern_word}:{'*' if name is None else name}"
+    operation, permission = getattr(asked, "operation", 0), getattr(asked, "permission_type", 0)
+    operation_word = _word(Operation(operation).name) if operation in set(Operation) else "Any"
+    permission_word = _word(Permission(permission).name) if permission in set(Permission) else "Any"
+    return f"{resource} ({permission_word} {principal or 'any'} {operation_word} from {host or 'any'})"
 
 
 def _codes(fields: Mapping[str, object]) -> Iterator[int]:

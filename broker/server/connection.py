@@ -327,7 +327,7 @@ class ListenerConnection(asyncio.BufferedProtocol):
         )
 
     def _receive(self, frame: memoryview) -> None:
-        now_s, sender, gate = time.monotonic(), self._sender, self._gate
+        now_s, sender, gate = time.monotonic(), (self._sender, self.peer), self._gate
         read = read_request(self._shared.api, frame, now_s, sender, self._mute, gate)
         if isinstance(read, str):
             self._refuse(read)

@@ -51,7 +51,7 @@ def read_request(
     api: Api,
     frame: memoryview,
     received_s: float,
-    sender: Principal,
+    sender: tuple[Principal, str],
     throttle: Callable[[int], None],
     gate: Authentication | None,
 ) -> Request | str:
@@ -61,7 +61,7 @@ def read_request(
         api: what is served.
         frame: without its length.
         received_s: when it was taken.
-        sender: its peer.
+        sender: its peer, and where that is, host:port.
         throttle: see Request.
         gate: what the peer has proved so far; None: it need prove nothing.
     """
@@ -82,4 +82,5 @@ def read_request(
         return error.message
     body = frame[header.body_offset :]
     about = api_key, api_version, correlation_id, header.client_id, body, len(frame), received_s
-    return Request(*about, client_host=sender.host, principal=sender.name, throttle=throttle)
+    who, peer = sender
+    return Request(*about, client_host=who.host, peer=peer, principal=who.name, throttle=throttle)

@@ -32,8 +32,9 @@ class Request:
     size: int
     #: When its frame was taken from what was received, by the monotonic clock, in seconds.
     received_s: float
-    #: Address of the peer, without its port.
+    #: Address of the peer, without its port; and host:port.
     client_host: str = ""
+    peer: str = ""
     #: Who has proved to be the peer.
     principal: str = ANONYMOUS
     #: Of the records in its answer, in bytes.

@@ -186,15 +186,26 @@ class TokenProofs:
             raise ScramError(f"the token's {settings.oauthbearer_sub_claim_name} is no name")
         left_ms = int((float(str(claims["exp"])) - time.time()) * 1000)
         if left_ms <= 0:
-            raise ScramError("the token is refused: ExpiredSignatureError")
+            raise ScramError("the token is refused: it has expired")
         return name, left_ms
 
 
+#: {kind of error: what it says}; the first that fits
+_WHY: Final[dict[type[jwt.InvalidTokenError], str]] = {
+    jwt.ExpiredSignatureError: "it has expired",
+    jwt.ImmatureSignatureError: "it does not count yet, by its nbf or iat",
+    jwt.InvalidAudienceError: "it is for another audience (sasl.oauthbearer_expected_audience)",
+    jwt.InvalidIssuerError: "it is from another issuer (sasl.oauthbearer_expected_issuer)",
+    jwt.InvalidSignatureError: "its signature is wrong",
+    jwt.InvalidAlgorithmError: "it is signed by an algorithm that does not count",
+}
+
+
 def _why(error: jwt.InvalidTokenError) -> str:
-    """Say what is wrong by the name of the error alone: its text may quote the token."""
+    """Say what is wrong by the kind of the error alone: its text may quote the token."""
     if isinstance(error, jwt.MissingRequiredClaimError):
         return f"it has no {error.claim}"
-    return type(error).__name__
+    return next((told for kind, told in _WHY.items() if isinstance(error, kind)), "it is malformed")
 
 
 class TokenExchange:

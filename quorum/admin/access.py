@@ -1,9 +1,9 @@
 """Access to the admin port: who asks, and with which role, where the port has tokens or certificates.
 
 Decides what a request needs: nothing for /livez and /readyz, which a load balancer asks; else the role that
-the table of endpoints says. A caller proves itself by a bearer token, by the cookie of a session that a token
-was traded for, or by its certificate. Without tokens everybody may ask, so such a port listens on loopback
-alone (quorum.config). Sessions are kept in memory. Soft state only.
+the table of endpoints says, and for some znodes that of an admin. A caller proves itself by a bearer token,
+by the cookie of a session that a token was traded for, or by its certificate. Without tokens everybody may
+ask, so such a port listens on loopback alone (quorum.config). Sessions are kept in memory. Soft state only.
 
 Source: RFC 6750; RFC 6265bis (SameSite, HttpOnly); RFC 9110 §11.
 """
@@ -13,13 +13,15 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from aiohttp import web
 
 from quorum.admin.guard import GuardError
 from quorum.config.admin_port import AdminHolder, AdminHolders, AdminRole
+from quorum.errors import shown
+from quorum.metadata.paths import is_for_admins
 from quorum.platform.tls import peer_subject
 
 #: what anybody may ask
@@ -125,12 +127,25 @@ def authorize(request: web.Request, caller: Caller) -> None:
     gate = request.app[GATE]
     if gate.holders is None or request.path in OPEN_PATHS:
         return
-    if caller.holder is None:
+    _require(request, caller.holder, _needed(request, gate))
+
+
+def authorize_writes(request: web.Request, paths: Iterable[str]) -> None:
+    """Let a request that writes znodes pass, or refuse it: some are for admins alone."""
+    holder = caller_of(request).holder
+    if request.app[GATE].holders is None:
+        return
+    for path in paths:
+        if is_for_admins(path):
+            _require(request, holder, AdminRole.ADMIN, f" of {shown(path)}")
+
+
+def _require(request: web.Request, holder: AdminHolder | None, needed: AdminRole, about: str = "") -> None:
+    if holder is None:
         remedy = "send Authorization: Bearer with a token, or use `quorate --token-file FILE …`"
         raise GuardError(401, "this port needs a token", remedy)
-    needed = _needed(request, gate)
-    if caller.holder.role < needed:
-        problem = f"the role {caller.holder.role.name.lower()} does not allow {request.method} {request.path}"
+    if holder.role < needed:
+        problem = f"the role {holder.role.name.lower()} does not allow {request.method} {request.path}{about}"
         raise GuardError(403, problem, f"ask as somebody with the role {needed.name.lower()}")
 
 

@@ -2,8 +2,8 @@
 
 A request of HTTP becomes one of ZooKeeper's protocol on the node's own client port, so access lists, limits
 and the order of commits are those of every client. Only what all clients must prove is not asked of it: it
-shows that it is of the same process. Decides how long the session of these requests lives: it
-begins with the first and ends when none came for a while. Soft state only.
+shows that it is of the same process, and has no identity then but its address. Decides how long the session
+of these requests lives: it begins with the first and ends when none came for a while. Soft state only.
 
 Source: quorum.client.
 """

@@ -47,7 +47,7 @@ def describe(endpoints: Iterable[AdminEndpoint]) -> dict[str, object]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Quorate, admin port of a node",
+            "title": "Quorate, admin port",
             "version": __version__,
             "description": "Errors are problems (RFC 9457) that say what to do.",
         },

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from aiohttp import web
 
+from quorum.admin.access import authorize_writes
 from quorum.admin.endpoint import Answer, Base64, Endpoints, StatFields, answer, encoded, schema_of
 from quorum.admin.gateway import Gateway
 from quorum.admin.past import past_node
@@ -211,6 +212,7 @@ def _absent(path: str, code: int) -> web.Response:
 async def _put_znode(request: web.Request, query: WriteQuery, body: NewData) -> ZnodeWritten:
     """Write a znode."""
     path, version, create = query
+    authorize_writes(request, (path,))
     try:
         async with request.app[GATEWAY].client() as client:
             try:
@@ -227,6 +229,7 @@ async def _put_znode(request: web.Request, query: WriteQuery, body: NewData) -> 
 @ENDPOINTS.add("DELETE", "/v1/znodes")
 async def _delete_znode(request: web.Request, query: DeleteQuery) -> ZnodeDeleted:
     """Delete a znode."""
+    authorize_writes(request, (query.path,))
     try:
         async with request.app[GATEWAY].client() as client:
             await client.delete(*query)
@@ -238,6 +241,7 @@ async def _delete_znode(request: web.Request, query: DeleteQuery) -> ZnodeDelete
 @ENDPOINTS.add("POST", "/v1/transactions", example=_TRANSACTION_EXAMPLE, bytes_max=BODY_BYTES_MAX)
 async def _post_transaction(request: web.Request, body: Steps) -> StepResults:
     """Carry out all of some operations, or none."""
+    authorize_writes(request, (each.path for each in body.operations if not isinstance(each, CheckStep)))
     transaction = Transaction()
     try:
         for operation in body.operations:

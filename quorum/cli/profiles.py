@@ -128,7 +128,7 @@ def use_profile(parser: argparse.ArgumentParser, profile: Mapping[str, str]) -> 
             if action.choices is not None and value not in action.choices:
                 known = ", ".join(map(str, action.choices))
                 raise UsageError(f"profile: {key} = {shown(value)}", f"give one of {known}")
-            action.default = value
+            action.default, action.required = value, False
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

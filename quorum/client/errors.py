@@ -147,7 +147,10 @@ class SaslRequiredError(ServerError):
     story = "the server serves nobody who has not proven who it is"
 
     def __init__(self, server_code: int = -124, path: str = "", remedy: str = "") -> None:
-        known = "prove a name (--sasl NAME --password-file FILE; a broker's quorum.sasl_username)"
+        known = (
+            "prove a name (--sasl NAME --password-file FILE; a broker's quorum.sasl_username), or show a "
+            "certificate where x509 counts (--ca, --cert and --key; a broker's [tls.quorum])"
+        )
         super().__init__(server_code, path, remedy or known)
 
 
@@ -256,6 +259,30 @@ class RequestTooLargeError(ClientError):
 
 class NoServerError(UnreachableError):
     """No server gave the client a session within its patience."""
+
+
+def remedy_for(failure: str, *, by_tls: bool) -> str:
+    """Return what to do where no server gives a session.
+
+    Args:
+        failure: how the last attempt ended. by_tls: whether it was made by TLS.
+    """
+    if "CERTIFICATE_VERIFY_FAILED" in failure:
+        return (
+            "name the authorities that signed the servers' certificates (--ca; of a broker "
+            "tls.quorum.authorities_file), and dial a name that those have"
+        )
+    if by_tls and "CERTIFICATE_REQUIRED" in failure:
+        return "show a certificate (--cert and --key; of a broker [tls.quorum])"
+    remedy = "check that the servers run, have a majority, and listen at these addresses"
+    was_cut = any(
+        each in failure for each in ("reset by peer", "ConnectionResetError", "closed the connection")
+    )
+    if by_tls and ("[SSL" in failure or was_cut):
+        return f"{remedy}; a plain port is dialled without --ca (of a broker quorum.ssl = false)"
+    if was_cut:
+        return f"{remedy}; a port that speaks TLS needs --ca (of a broker quorum.ssl = true)"
+    return remedy
 
 
 class WatchOverflowError(ClientError):

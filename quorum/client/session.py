@@ -31,6 +31,7 @@ from quorum.client.errors import (
     NoServerError,
     SaslRefusedError,
     SessionExpiredError,
+    remedy_for,
 )
 from quorum.client.hosts import HostPort, HostRotation
 from quorum.client.link import ServerLink
@@ -149,7 +150,7 @@ class ClientSession:
             if not self._established.done():
                 raise NoServerError(
                     f"no session within {patience_ms:.0f} ms; last attempt: {self._failure}",
-                    "check that the servers run, have a majority, and listen at these addresses",
+                    remedy_for(self._failure, by_tls=self._tls is not None),
                 )
             self._established.result()
         except BaseException:
@@ -303,7 +304,7 @@ class ClientSession:
                 return reason
         except (OSError, UnicodeError) as error:
             # UnicodeError: a host name that no name service could know.
-            return f"cannot connect: {error}"
+            return f"cannot connect: {str(error) or type(error).__name__}"
         except asyncio.CancelledError:
             link.abort("the client was closed")
             raise

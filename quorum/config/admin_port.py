@@ -35,7 +35,7 @@ _TOKEN_CHARS_MAX: Final = 4096
 class AdminRole(IntEnum):
     """What a caller may do; each may do what those before it may."""
 
-    #: everything that changes nothing, but for snapshots, which hold all that access lists keep
+    #: everything that changes nothing, also the history of all data but users; no snapshots, which have them
     READER = 1
     #: change data, topics and who leads
     OPERATOR = 2

@@ -103,7 +103,7 @@ class SecuritySection:
     #: who has not proven a name by SASL is answered with SESSIONCLOSEDREQUIRESASLAUTH and closed
     session_require_client_sasl_auth: bool = setting(BOOLEAN, False)
     #: the same of who has proven nothing by one of these; empty: nobody must
-    enforce_auth_schemes: tuple[str, ...] = setting(words(SCHEMES), ())
+    enforce_auth_schemes: tuple[str, ...] = setting(words(SCHEMES, star=False), ())
     four_letter_words: tuple[str, ...] = setting(
         words(FOUR_LETTER_WORDS), ("srvr", "ruok", "mntr", "isro", "stat")
     )
@@ -350,10 +350,9 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
         check_admin_port(listen.admin if listen else None, security, tls.get("admin"), problems)
         if listen:
             check_tls(tls, NODE_TLS, _tls_used(listen, security), problems)
-            client = tls.get("client") if listen.secure_client else None
-            check_proofs(
-                security, problems, sees_certificates=client is not None and client.client_auth != "none"
-            )
+            # Where [tls] is wrong itself, that is said, and nothing follows from it.
+            asks = "client" not in tls or tls["client"].client_auth != "none"
+            check_proofs(security, problems, sees_certificates=listen.secure_client is not None and asks)
     if problems or not (node and listen and security and raft and limits and changelog and audit):
         raise ConfigError.of(problems)
     sorted_members = MappingProxyType(dict(sorted(members.items())))

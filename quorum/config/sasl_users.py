@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from quorum.config.address import Address, is_loopback
 from quorum.config.last_good import LastGood
 from quorum.config.secrets import lines_of
 from quorum.errors import ConfigError, ConfigProblem
@@ -23,6 +24,8 @@ log = logging.getLogger("quorate.security")
 
 #: by what a client may have to prove itself
 SCHEMES: Final = ("sasl", "x509", "digest", "ip")
+#: of them, what everybody can prove: an address, and any name with any password
+_EVERYBODYS: Final = frozenset(("ip", "digest"))
 
 #: of every user, as ZooKeeper's clients know it
 REALM: Final = "zk-sasl-md5"
@@ -110,6 +113,22 @@ class ProofSettings(Protocol):
 def required_schemes(security: ProofSettings) -> tuple[str, ...]:
     """Return by which schemes clients must prove themselves, by one of them; (): they need not."""
     return ("sasl",) if security.session_require_client_sasl_auth else security.enforce_auth_schemes
+
+
+def what_is_open(client: Address | None, security: ProofSettings) -> str:
+    """Return a warning that whoever reaches the plain port of clients is served; "": that is not so.
+
+    Args:
+        client: listen.client.
+        security: the settings.
+    """
+    schemes = required_schemes(security)
+    if client is None or is_loopback(client) or (schemes and not _EVERYBODYS.intersection(schemes)):
+        return ""
+    return (
+        f"listen.client {client} is not on loopback, has no TLS, and serves whoever reaches it (set "
+        'security.enforce_auth_schemes = ["sasl", "x509"] or one of them, or listen.secure_client instead)'
+    )
 
 
 def check_proofs(security: ProofSettings, problems: list[ConfigProblem], *, sees_certificates: bool) -> None:

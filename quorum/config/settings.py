@@ -119,35 +119,40 @@ def text(pattern: str, wanted: str) -> ValueKind:
     return ValueKind(wanted, read, text=True)
 
 
-def texts(pattern: str, wanted: str) -> ValueKind:
-    """A list of texts, each of which matches a regular expression as a whole."""
+def texts(pattern: str, wanted: str, example: str = "") -> ValueKind:
+    """A list of texts, each of which matches a regular expression as a whole.
+
+    Args:
+        pattern: the expression. wanted: what each is, as "host name". example: a list of them, or "".
+    """
 
     def read(value: Any, _folder: Path) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise ValueError("is not a list of texts")
         for each in value:
             if not re.fullmatch(pattern, each):
-                raise ValueError(f"has {each!r}, which is not {wanted}")
+                raise ValueError(f"has {each!r}, which is no {wanted}")
         return tuple(dict.fromkeys(value))
 
-    return ValueKind(f"a list of {wanted}s", read, listed=True)
+    return ValueKind(f"a list of {wanted}s{example and f', as {example}'}", read, listed=True)
 
 
-def words(known: Iterable[str]) -> ValueKind:
-    """A list of known words without repeats, or ["*"] for all of them."""
+def words(known: Iterable[str], *, star: bool = True) -> ValueKind:
+    """A list of known words without repeats; star: or ["*"] for all of them."""
     names = tuple(known)
 
     def read(value: Any, _folder: Path) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise ValueError("is not a list of words")
-        if value == ["*"]:
+        if star and value == ["*"]:
             return names
         for word in value:
             if word not in names:
                 raise ValueError(f"has an unknown word {word!r}{nearest(word, names)}")
         return tuple(dict.fromkeys(value))
 
-    return ValueKind(f'a list of words out of {", ".join(names)}, or ["*"] for all', read, listed=True)
+    or_all = ', or ["*"] for all' if star else ""
+    return ValueKind(f"a list of words out of {', '.join(names)}{or_all}", read, listed=True)
 
 
 BOOLEAN = ValueKind("true or false", _read_boolean)

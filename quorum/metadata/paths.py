@@ -59,6 +59,8 @@ TREE_ROOTS: Final = (
     *("/brokers", CONTROLLER, CONTROLLER_EPOCH, CONFIG, "/admin", "/consumers", LATEST_PRODUCER_ID_BLOCK),
     *(TRANSACTIONS, KAFKA_ACL, KAFKA_ACL_EXTENDED, CLUSTER),
 )
+#: Of users of brokers, and of members and quotas of nodes: who keeps those writes there, no other operator.
+_ADMINS_ROOTS: Final = (CONFIG_USERS, "/zookeeper")
 
 TOPIC_LENGTH_MAX: Final = 249
 #: What file systems allow; a log's folder is named topic-partition.
@@ -72,6 +74,11 @@ _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 #: {byte: what stands for it in a path}
 _ESCAPED: Final = {byte: chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in range(256)}
 _ESCAPE: Final = re.compile(rb"%([0-9A-F]{2})")
+
+
+def is_for_admins(path: str) -> bool:
+    """Tell whether a znode says who may do what: of users, access lists with their notices, /zookeeper."""
+    return path.startswith(KAFKA_ACL) or f"{path}/".startswith(tuple(f"{root}/" for root in _ADMINS_ROOTS))
 
 
 class PartitionKey(NamedTuple):

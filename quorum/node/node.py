@@ -25,6 +25,7 @@ from quorum.config.audit import audit_log
 from quorum.config.certificates import RELOAD_S, Certificates
 from quorum.config.node import ListenSection, NodeConfig
 from quorum.config.peer_secrets import PeerSecrets
+from quorum.config.sasl_users import what_is_open
 from quorum.errors import NodeStoppedError
 from quorum.node.member import QuorumMember
 from quorum.node.node_state import build_app
@@ -223,6 +224,8 @@ class QuorumNode:
     async def _start(self) -> None:
         config = self.config
         bound = self._bind()
+        if problem := what_is_open(config.listen.client, config.security):
+            log.warning("%s", problem)
         certificates = self._certificates = Certificates(config.tls, config.tls_used())
         self._secrets = PeerSecrets(config.security.peer_secret_file)
         self._reloading = asyncio.ensure_future(self._keep_reloading())

@@ -295,7 +295,12 @@ class OsDisk:
         if os.access(os.path.dirname(path), os.R_OK | os.W_OK):
             self.fsync_dir(os.path.dirname(path))
         for folder in reversed(wanted):
-            os.mkdir(folder, _FOLDER_MODE)
+            try:
+                os.mkdir(folder, _FOLDER_MODE)
+            except FileExistsError:
+                # Another process, which starts at the same time, may have made it.
+                if not os.path.isdir(folder):
+                    raise
             self.fsync_dir(os.path.dirname(folder))
 
     def fsync_dir(self, path: str) -> None:

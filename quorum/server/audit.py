@@ -49,6 +49,8 @@ _WORDS: Final = {
     OP_CHECK: "check",
     OP_CLOSE_SESSION: "closeSession",
 }
+#: of a name that nobody has proved
+_CLAIMED_CHARS_MAX: Final = 255
 #: what ZooKeeper's audit log has no word for is called as its opcode is
 _READS: Final = {
     int(OpCode.EXISTS): "exists",
@@ -173,9 +175,9 @@ class ClientAudit:
         """A session begins, is resumed, or is not."""
         self._write(client, None, word, "", outcome)
 
-    def proof(self, client: AuditedClient, xid: int, scheme: str) -> None:
-        """A proof is wrong, or one that all must give is missing."""
-        self._write(client, xid, "auth", scheme, DENIED)
+    def proof(self, client: AuditedClient, xid: int, scheme: str, claimed: str) -> None:
+        """A proof is wrong, or one that all must give is missing; claimed: the unproved name, or ""."""
+        self._write(client, xid, "auth", scheme, DENIED, claimed[:_CLAIMED_CHARS_MAX])
 
     def reconfig(self, client: AuditedClient, xid: int, err: int | None) -> None:
         """A change of members has an outcome; None: nobody knows it."""
@@ -199,9 +201,11 @@ class ClientAudit:
         for path in _deleted(events):
             self.log.write(self._node, "", _EPHEMERAL_GONE, path, ALLOWED, session=session)
 
-    def _write(self, client: AuditedClient, xid: int | None, word: str, path: str, outcome: str) -> None:
+    def _write(
+        self, client: AuditedClient, xid: int | None, word: str, path: str, outcome: str, claimed: str = ""
+    ) -> None:
         session = f"0x{client.session_id:x}" if client.session_id else None
-        who = principal_of(client.identities)
+        who = principal_of([*(client.identities or ()), *([["sasl", claimed]] if claimed else ())])
         self.log.write(who, client.stream.address, word, path, outcome, request=xid, session=session)
 
 

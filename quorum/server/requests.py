@@ -33,6 +33,7 @@ from quorum.server.client import ClientConnection, Host
 from quorum.server.handshake import is_local
 from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
 from quorum.server.phases import OPEN, Move, Phase
+from quorum.server.sasl import claimed
 from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import INT
 from quorum.wire.operations import AHEAD_MAX, WITH_ACCESS_LISTS, extra_units
@@ -285,6 +286,8 @@ class Requests:
         connection, options = self._connection, self._host.options
         if scheme == OWN_SCHEME and hmac.compare_digest(credentials, options.own_proof):
             self._is_own, self._lacks_proof = True, False
+            # By TLS it shows the node's certificate, which is no proof of whom it asks for.
+            connection.identities = [each for each in connection.identities or () if each[0] == "ip"]
             return OK
         connection.identities, err = authenticate(
             connection.identities, scheme, credentials, options.super_digest
@@ -304,12 +307,12 @@ class Requests:
             self._find_lack()
         if err != OK:
             connection.move(Move.LAST_READ)
-            self._note_refusal(xid, "sasl")
+            self._note_refusal(xid, "sasl", claimed(token))
         return err, answer
 
-    def _note_refusal(self, xid: int, scheme: str) -> None:
+    def _note_refusal(self, xid: int, scheme: str, name: str = "") -> None:
         if (audit := self._host.options.audit) is not None:
-            audit.proof(self._connection, xid, scheme)
+            audit.proof(self._connection, xid, scheme, name)
 
     def _find_lack(self) -> None:
         required = self._host.options.required_schemes

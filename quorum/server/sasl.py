@@ -74,6 +74,14 @@ def check(token: bytes, nonce: str, hash_of: Callable[[str], str | None]) -> Pro
     return Proven(name, b"rspauth=" + proofs.of_server().encode())
 
 
+def claimed(token: bytes) -> str:
+    """Return whose response a token says it is; "": it does not, or is none."""
+    try:
+        return read_directives(token).get("username", "")
+    except SaslError:
+        return ""
+
+
 def _needed(given: dict[str, str], key: str) -> str:
     value = given.get(key, "")
     if not value:

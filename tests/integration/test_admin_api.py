@@ -21,6 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from prometheus_client.parser import text_string_to_metric_families
 
+from quorum.cli.commands.control_plane import describe_control_plane, read_control_plane
 from quorum.core.machine import StateMachine
 from quorum.local.embedded import Ensemble, ensemble_in_thread
 from quorum.metadata import paths
@@ -303,6 +304,21 @@ def test_a_snapshot_is_taken_listed_and_sent(node: Ensemble, tmp_path: Path) -> 
     assert machines[0].sessions.keys() == machines[1].sessions.keys()
     for name in ("0.snapshot", "..", quote("../identity.json", safe="")):
         assert raw(node, "GET", f"/v1/snapshots/{name}")[0] in (400, 404)
+
+
+def test_a_broker_without_a_plain_port_is_shown_by_the_ports_that_clients_have(
+    node: Ensemble, client: KazooClient
+) -> None:
+    endpoints = ("SASL_SSL://127.0.0.1:9093", "BROKER://127.0.0.1:9192")
+    broker = BrokerRecord(None, -1, endpoints, {"SASL_SSL": "SASL_SSL", "BROKER": "SASL_PLAINTEXT"}, 1)
+    client.ensure_path("/brokers/ids")
+    client.create("/brokers/ids/7", broker.encode(), ephemeral=True)
+    found = read_control_plane(node.hosts, 10.0)
+    client.delete("/brokers/ids/7")
+    assert found is not None
+    (row,) = (line for line in describe_control_plane(found) if line.startswith("7 "))
+    assert "SASL_SSL://127.0.0.1:9093" in row
+    assert "9192" not in row
 
 
 def test_the_metadata_is_shown_typed(node: Ensemble, client: KazooClient) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import contextlib
 import http.client
 import json
 import ssl
@@ -13,7 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.local import brokers_in_thread
-from quorum.local.embedded import ensemble_in_thread
+from quorum.client import AccessEntry, Client, NodeExistsError
+from quorum.local.embedded import Ensemble, ensemble_in_thread
 from tests.support.certificates import Authority
 from tests.support.nodes import eventually
 from tests.support.secure_nodes import SecureNodes
@@ -32,6 +36,7 @@ class Answered(NamedTuple):
     status: int
     fields: dict[str, Any]
     cookie: str
+    content: bytes
 
 
 class Port:
@@ -56,8 +61,9 @@ class Port:
             connection.request(method, path, None if body is None else json.dumps(body), sent)
             answer = connection.getresponse()
             content = answer.read()
-            fields = json.loads(content) if content.startswith(b"{") else {}
-            return Answered(answer.status, fields, answer.headers.get("Set-Cookie", ""))
+            is_json = answer.headers.get_content_type() in ("application/json", "application/problem+json")
+            fields = json.loads(content) if is_json else {}
+            return Answered(answer.status, fields, answer.headers.get("Set-Cookie", ""), content)
         finally:
             connection.close()
 
@@ -80,9 +86,14 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def port(tokens: Path) -> Iterator[Port]:
+def nodes(tokens: Path) -> Iterator[Ensemble]:
     with ensemble_in_thread(1, {"security": {"admin_tokens_file": str(tokens)}}) as running:
-        yield port_of(running.admin_urls[0])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def port(nodes: Ensemble) -> Port:
+    return port_of(nodes.admin_urls[0])
 
 
 CHANGES: list[tuple[str, str, object, str]] = [
@@ -109,6 +120,73 @@ def test_each_role_may_do_what_it_is_for(
         else:
             assert answered.status not in (401, 403)
     assert port.ask("GET", "/v1/status", role="reader").status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/config/users", "/config/users/root", "/config/users/root/clients/a", "/kafka-acl/Topic/a"),
+        *("/kafka-acl-extended/prefixed/Topic/a", "/kafka-acl-changes/a", "/kafka-acl-extended-changes/a"),
+        *("/zookeeper", "/zookeeper/config", "/zookeeper/quota/a/zookeeper_limits"),
+    ],
+)
+def test_users_and_access_lists_are_for_admins_also_as_znodes(port: Port, path: str) -> None:
+    step = {"op": "create", "path": path, "data": None}
+    requests: list[tuple[str, str, object]] = [
+        ("PUT", f"/v1/znodes?path={path}&create=true", {"data": None}),
+        ("DELETE", f"/v1/znodes?path={path}&version=99", None),
+        *(
+            ("POST", "/v1/transactions", {"operations": [{"op": "check", "path": "/", "version": -1}, each]})
+            for each in (
+                {**step, "mode": "persistent_sequential"},
+                {"op": "set", "path": path, "data": None, "version": 99},
+                {"op": "delete", "path": path, "version": 99},
+            )
+        ),
+    ]
+    for method, target, body in requests:
+        answered = port.ask(method, target, role="operator", body=body)
+        assert answered.status == 403
+        told = f"the role operator does not allow {method} {target.partition('?')[0]} of '{path}'"
+        assert answered.fields["error"] == told
+        assert answered.fields["remedy"] == "ask as somebody with the role admin"
+        assert "the role" not in port.ask(method, target, role="admin", body=body).fields.get("error", "")
+
+
+def test_other_znodes_are_for_operators(port: Port) -> None:
+    for path in ("/config", "/config/clients", "/config/users-of-mine", "/zookeepers"):
+        answered = port.ask(
+            "PUT", f"/v1/znodes?path={path}&create=true", role="operator", body={"data": None}
+        )
+        assert answered.status == 200, answered
+    look = {"operations": [{"op": "check", "path": "/zookeeper", "version": -1}]}
+    assert port.ask("POST", "/v1/transactions", role="operator", body=look).status == 200
+
+
+def test_a_reader_reads_history_past_access_lists_but_no_users(port: Port, nodes: Ensemble) -> None:
+    async def write() -> int:
+        async with Client(nodes.hosts) as client:
+            own = [AccessEntry(31, "digest", "somebody:else")]
+            for path in ("/config", "/config/users"):
+                with contextlib.suppress(NodeExistsError):
+                    await client.create(path)
+            for path in ("/config/users/zoe", "/kept"):
+                await client.create(path, b"secret", acl=own)
+            _, stat = await client.create2("/since")
+            return stat.czxid
+
+    def read(path: str) -> str:
+        answered = port.ask("GET", path, role="reader")
+        assert answered.status == 200
+        return answered.content.decode()
+
+    zxid, data = asyncio.run(write()), base64.b64encode(b"secret").decode()
+    assert port.ask("GET", "/v1/znodes?path=/kept", role="reader").status == 403
+    assert data in read(f"/v1/znodes?path=/kept&as_of_zxid={zxid}")
+    assert read(f"/v1/changelog/tree?as_of_zxid={zxid}").count(data) == 1
+    assert read("/v1/changelog?from_zxid=1").count(data) == 1
+    path = f"/v1/znodes?path=/config/users/zoe&as_of_zxid={zxid}"
+    assert port.ask("GET", path, role="reader").status == 404
 
 
 @pytest.mark.parametrize("role", TOKENS)

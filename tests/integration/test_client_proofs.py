@@ -11,6 +11,7 @@ from kazoo.exceptions import ConnectionLoss, InvalidACLError, NoAuthError, Sessi
 from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, Id
 
+from quorum.admin.client import send
 from quorum.config.sasl_users import user_line
 from tests.support.certificates import Authority
 from tests.support.nodes import eventually
@@ -168,3 +169,30 @@ def test_who_must_prove_is_turned_away_until_it_does(authority: Authority, tmp_p
         # Who has proven the old one stays.
         assert alice.exists("/a")
         clients.stop()
+
+
+def test_the_admin_port_has_no_right_by_the_nodes_certificate(authority: Authority) -> None:
+    """Where there is a TLS port alone, the node dials itself with its own certificate."""
+    nodes = SecureNodes(authority, security={"x509_super_user": "CN=nodes"}, listen={"client": ""})
+    client = None
+    try:
+        nodes.start_node(1)
+        eventually(lambda: nodes.get(1, "/readyz")[0] == 200, WAIT_S)
+        client = secure_kazoo(nodes.secure_hosts, authority, "nodes")
+        client.start(WAIT_S)
+        for name, acl in (("by-x509", only("x509", "CN=nodes")), ("by-super", only("digest", "a:b"))):
+            client.create(f"/{name}", b"v", acl=acl)
+            status, body = send(
+                nodes.admin_url(1), "PUT", f"/v1/znodes?path=/{name}", WAIT_S, b'{"data": null}'
+            )
+            assert status == 403, body
+            assert client.get(f"/{name}")[0] == b"v"
+        status, body = send(
+            nodes.admin_url(1), "PUT", "/v1/znodes?path=/free&create=true", WAIT_S, b'{"data": null}'
+        )
+        assert status == 200, body
+    finally:
+        if client is not None:
+            client.stop()
+            client.close()
+        nodes.close()

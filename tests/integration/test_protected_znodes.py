@@ -190,3 +190,20 @@ async def test_a_node_of_somebody_else_keeps_its_list(hosts: str) -> None:
         await stranger.create(f"{paths.CONFIG_TOPICS}/theirs")
         await stranger.set_acl(f"{paths.CONFIG_TOPICS}/theirs", theirs)
     assert await make_tree(hosts, ["one"], wanted=True) == [access("one"), theirs]
+
+
+@pytest.mark.parametrize(
+    ("security", "warns"),
+    [
+        ({"authorizer_class_name": "AclAuthorizer"}, True),
+        ({"authorizer_class_name": "AclAuthorizer", "protect_znodes": True}, False),
+        ({}, False),
+    ],
+)
+async def test_an_open_tree_is_warned_of_where_clients_have_rights(
+    caplog: pytest.LogCaptureFixture, security: dict[str, object], warns: bool
+) -> None:
+    async with brokers(1, settings={"security": security}):
+        told = [each.getMessage() for each in caplog.records if "protect_znodes" in each.getMessage()]
+    assert len(told) == warns
+    assert all("become a super user; set protect_znodes = true at every broker" in each for each in told)

@@ -97,6 +97,25 @@ def test_shell_users_and_status_prove_themselves(
     assert len(json.loads(capsys.readouterr().out)["control_plane"]["brokers"]) == 1
 
 
+def test_secrets_are_rotated_by_who_proves_a_name(
+    guarded: Guarded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = ["--peer-secret", str(guarded.cluster.secret_path)]
+    assert main(["secret", "rotate", *guarded.proves(), *secret]) == 0
+    assert "nothing to rewrite" in capsys.readouterr().out
+    assert main(["secret", "rotate", *guarded.proves()[:2], *secret]) == 1
+    assert "remedy: prove a name (--sasl NAME --password-file FILE; " in capsys.readouterr().err
+    guarded.profiles.write_text(
+        f'[here]\nhosts = "{guarded.nodes.hosts}"\nsasl = "ops"\npassword_file = "ops.password"\n'
+        f"peer_secret = {json.dumps(secret[1])}\n"
+    )
+    guarded.profiles.chmod(0o600)
+    monkeypatch.setenv("QUORATE_PROFILE_FILE", str(guarded.profiles))
+    for given in (secret, []):
+        assert main(["--profile", "here", "secret", "rotate", *given]) == 0
+        assert "nothing to rewrite" in capsys.readouterr().out
+
+
 def test_the_admin_port_asks_its_own_node_for_its_callers(guarded: Guarded) -> None:
     code, body = guarded.nodes.get(1, "/v1/znodes?path=/&linearizable=true")
     assert (code, json.loads(body)["path"]) == (200, "/")

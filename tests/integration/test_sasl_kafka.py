@@ -259,6 +259,35 @@ def test_nobody_but_brokers_reads_what_is_kept(
     assert brokers.users("delete", "dave") == 0
 
 
+def test_a_znode_that_cannot_be_read_hides_no_other_user(
+    brokers: SaslBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zookeeper = brokers.cluster.zookeeper
+    zookeeper.create("/config/users/eve", b"a")
+    try:
+        capsys.readouterr()
+        assert brokers.users("list", "--json") == 1
+        told = capsys.readouterr()
+        assert {"alice", "bob"} <= {each["user"] for each in json.loads(told.out)}
+        assert told.err == (
+            "eve is left out: /config/users/eve holds another thing, expected Kafka's settings of a user; "
+            "correct or delete /config/users/eve\n"
+        )
+    finally:
+        zookeeper.delete("/config/users/eve")
+
+
+def test_without_protected_znodes_everybody_makes_users_and_the_broker_warns(brokers: SaslBrokers) -> None:
+    zookeeper = brokers.cluster.zookeeper
+    assert brokers.users("set", "victim", password="true") == 0
+    zookeeper.delete("/config/users/victim")
+    assert brokers.users("set", "victim", password="stolen", own=False) == 0
+    stolen = AdminClient(brokers.confluent("PLAIN", "victim", password="stolen"))
+    eventually(lambda: len(stolen.list_topics(timeout=DEADLINE_S).brokers) == 1, DEADLINE_S)
+    zookeeper.delete("/config/users/victim")
+    assert brokers.output.count("security.protect_znodes is false, so whoever reaches") == 1
+
+
 def test_passwords_come_and_go_without_quotas(brokers: SaslBrokers) -> None:
     def quotas() -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
         with BrokerLink(brokers.cluster.bootstrap) as link:

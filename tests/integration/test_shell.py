@@ -78,6 +78,8 @@ def test_quotas_are_set_shown_and_removed(hosts: str, root: str, capsys: Output)
     assert f"setquota -n NODES {root}" in str(caught.value.remedy)
     with pytest.raises(NoNodeError, match=root):
         run(hosts, ["setquota", "-n", "1", f"{root}/none"])
+    with pytest.raises(UsageError, match=f"a limit is from 0 to {2**63 - 1}"):
+        run(hosts, ["setquota", "-N", "9" * 20, root])
     with pytest.raises(UsageError, match="keeps no quota"):
         run(hosts, ["setquota", "-n", "1", "/zookeeper"])
     run(hosts, ["ls", "/zookeeper/quota"])

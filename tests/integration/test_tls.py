@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from broker.config.broker import broker_config
+from broker.lifecycle.broker import Broker
+from broker.lifecycle.listening import BrokerSockets
 from quorum.admin.client import send
 from quorum.cli.main import main
+from quorum.client import Client
+from quorum.client.errors import NoServerError
 from tests.support.certificates import Authority
 from tests.support.nodes import eventually
 from tests.support.secure_nodes import SecureNodes, secure_kazoo
@@ -130,6 +135,46 @@ def test_tls_bytes_on_the_plain_port_are_named(nodes: SecureNodes, authority: Au
     ):
         authority.context().wrap_socket(bare, server_hostname="127.0.0.1")
     eventually(lambda: "it speaks TLS, and this port is plain" in nodes.output(), WAIT_S)
+
+
+async def test_our_client_names_what_may_be_wrong_with_its_tls(
+    nodes: SecureNodes, authority: Authority, stranger: Authority
+) -> None:
+    plain = nodes.nodes[1].client_port
+    for hosts, tls, words in (
+        (nodes.secure_hosts, None, "a port that speaks TLS needs --ca (of a broker quorum.ssl = true)"),
+        (nodes.secure_hosts, stranger.context, "tls.quorum.authorities_file"),
+        (f"127.0.0.1:{plain}", authority.context, "a plain port is dialled without --ca"),
+    ):
+        client = Client(hosts, tls=tls)
+        with pytest.raises(NoServerError) as caught:
+            await client.start(500.0)
+        assert words in caught.value.remedy
+
+
+async def test_a_broker_that_believes_another_authority_says_so_at_once(
+    nodes: SecureNodes, stranger: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tmp_path / "peer.secret"
+    secret.touch(mode=0o600)
+    secret.write_text("s" * 32)
+    sections: dict[str, dict[str, object]] = {
+        "broker": {"id": 1, "data_dir": "d"},
+        "quorum": {"hosts": nodes.secure_hosts.split(","), "ssl": True},
+        "security": {"peer_secret_file": str(secret)},
+        "tls": {"authorities_file": str(stranger.file)},
+    }
+    sockets = BrokerSockets(*(socket.create_server(("127.0.0.1", 0)) for _ in range(3)))
+    broker = Broker(broker_config(sections, tmp_path), sockets=sockets)
+    starting = asyncio.ensure_future(broker.start())
+    async with asyncio.timeout(8.0):
+        while "waits for the quorum" not in caplog.text:  # noqa: ASYNC110 - the log is what is looked at
+            await asyncio.sleep(0.05)
+    starting.cancel()
+    await asyncio.wait([starting])
+    (record,) = (each for each in caplog.records if "waits for the quorum" in each.getMessage())
+    assert record.levelname == "WARNING"
+    assert "tls.quorum.authorities_file" in record.getMessage()
 
 
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"])

@@ -403,3 +403,15 @@ def run_python(arguments: list[str], **extra: str) -> subprocess.CompletedProces
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment(**extra)
     )
+
+
+def test_an_authority_without_its_key_is_told_apart_from_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pki"
+    assert main(["certs", "issue", str(folder), "n"]) == 2
+    assert f"{folder} has no authority\nremedy: quorate certs init" in capsys.readouterr().err
+    assert main(["certs", "init", str(folder)]) == 0
+    (folder / "ca.key").unlink()
+    assert main(["certs", "issue", str(folder), "n"]) == 2
+    assert "and not its key, ca.key, which signs\nremedy: put ca.key there" in capsys.readouterr().err

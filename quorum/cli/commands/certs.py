@@ -111,7 +111,10 @@ def _issue(folder: Path, name: str, hosts: list[str], days: int) -> None:
         authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
         signer = load_pem_private_key((folder / "ca.key").read_bytes(), None)
     except FileNotFoundError as error:
-        raise UsageError(f"{folder} has no authority", f"quorate certs init {folder}") from error
+        if not (folder / "ca.pem").exists():
+            raise UsageError(f"{folder} has no authority", f"quorate certs init {folder}") from error
+        problem = f"{folder} has an authority, ca.pem, and not its key, ca.key, which signs"
+        raise UsageError(problem, "put ca.key there, or make another authority in another folder") from error
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"{folder} has a damaged authority: {error}", "name the folder of another"

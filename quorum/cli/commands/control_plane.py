@@ -23,6 +23,8 @@ from quorum.platform.tls import DIALLING
 
 #: Partitions that the text names one by one.
 SHOWN_MAX: Final = 10
+#: what a broker is reached at by other brokers, which is no address for clients
+_OF_BROKERS: Final = "BROKER://"
 
 
 def read_control_plane(hosts: str, timeout_s: float) -> dict[str, Any] | None:
@@ -33,8 +35,9 @@ def read_control_plane(hosts: str, timeout_s: float) -> dict[str, Any] | None:
         timeout_s: for the quorum as a whole, and for the controller.
 
     Returns:
-        controller_id and controller_epoch (null: none), brokers (broker_id, generation, address, rack,
-        admin, stranger: why it does not count, or null where the controller says nothing of the kind),
+        controller_id and controller_epoch (null: none), brokers (broker_id, generation, address: of the plain
+        listener, or where there is none "SSL://host:port,…" of the others, rack, admin, stranger: why it
+        does not count, or null where the controller says nothing of the kind),
         under_replicated and offline (lists of [topic, partition]; null where the controller does not
         answer), problem: why it does not, or null. None where no broker was ever registered.
     """
@@ -82,8 +85,12 @@ async def _read(hosts: str, timeout_s: float) -> dict[str, Any] | None:
 def _described(record: BrokerRecord | str) -> dict[str, Any]:
     if isinstance(record, str):
         return {"address": "-", "rack": None, "admin": None, "stranger": record}
+    address = f"{record.host}:{record.port}"
+    if record.host is None:
+        clients = [each for each in record.endpoints if not each.startswith(_OF_BROKERS)]
+        address = ",".join(clients) or "-"
     return {
-        "address": f"{record.host}:{record.port}",
+        "address": address,
         "rack": record.rack,
         "admin": record.admin,
         "stranger": None,

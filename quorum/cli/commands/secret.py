@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorum.cli.commands.shell import DEFAULT_HOSTS
-from quorum.cli.commands.status import add_tls_options
+from quorum.cli.commands.status import add_sasl_options, add_tls_options
 from quorum.errors import Fault, QuorateError, UsageError
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"client ports of the brokers' quorum (default: {DEFAULT_HOSTS})",
     )
     add_tls_options(rotate)
+    add_sasl_options(rotate)
     rotate.add_argument(
         "--peer-secret",
         metavar="FILE",
@@ -78,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(token_hex(32))
         return 0
+    from quorum.config.logins import PROVING
     from quorum.config.node import read_peer_secrets
     from quorum.platform.tls import DIALLING
 
@@ -87,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         from quorum.client import Client
 
         try:
-            client = Client(arguments.hosts, tls=DIALLING.get())
+            client = Client(arguments.hosts, tls=DIALLING.get(), sasl=PROVING.get())
         except ValueError as error:
             raise UsageError(str(error), "write --hosts host:port,host:port") from error
         await client.start(_TIMEOUT_MS)

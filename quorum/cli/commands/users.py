@@ -215,6 +215,7 @@ def _password() -> str:
 
 async def _list(client: Client, arguments: argparse.Namespace) -> int:
     from quorum.client import NoAuthError, NoNodeError
+    from quorum.metadata.errors import MetadataDecodeError
     from quorum.metadata.paths import CONFIG_USERS
     from quorum.metadata.user_records import UserRecord, credentials_of, user_at
 
@@ -223,6 +224,7 @@ async def _list(client: Client, arguments: argparse.Namespace) -> int:
     except NoNodeError:
         names = []
     rows: list[dict[str, object]] = []
+    code = 0
     for path in (f"{CONFIG_USERS}/{name}" for name in sorted(names)):
         user = user_at(path)
         if user is None:
@@ -235,18 +237,23 @@ async def _list(client: Client, arguments: argparse.Namespace) -> int:
             continue
         except NoNodeError:
             continue
-        found = credentials_of(path, UserRecord.decode(path, data).settings)
+        try:
+            found = credentials_of(path, UserRecord.decode(path, data).settings)
+        except MetadataDecodeError as error:
+            print(printable(f"{user} is left out: {error.message}; {error.remedy}"), file=sys.stderr)
+            code = 1
+            continue
         if found:
             iterations = min(each.iterations for each in found.values())
             mechanisms = [each.text for each in found]
             rows.append({"user": user, "mechanisms": mechanisms, "iterations": iterations})
     if arguments.json:
         print(json.dumps(rows))
-        return 0
+        return code
     for row in rows:
         told = row["mechanisms"]
         print(f"{printable(str(row['user']))}  {', '.join(told) if isinstance(told, list) else '?'}")
-    return 0
+    return code
 
 
 async def _delete(client: Client, arguments: argparse.Namespace) -> int:

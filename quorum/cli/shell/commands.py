@@ -265,7 +265,8 @@ def _limits(arguments: argparse.Namespace) -> dict[str, int]:
     given = {option: getattr(arguments, option) for option in LIMITS}
     for option, number in given.items():
         if number is not None and not 0 <= number < 2**63:
-            raise UsageError(f"setquota -{option} {number}: a limit is 0 or more", "delquota takes one away")
+            problem = f"setquota -{option} {number}: a limit is from 0 to {2**63 - 1}"
+            raise UsageError(problem, "delquota takes one away")
     limits = {LIMITS[option]: number for option, number in given.items() if number is not None}
     if not limits:
         raise UsageError("setquota: no limit was given", "write one or more of -n, -b, -N, -B with a number")

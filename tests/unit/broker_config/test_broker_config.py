@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.config.broker import BrokerConfig, broker_config, load_broker_config
-from quorum.config.address import Address
+from broker.config.listeners import what_is_open
+from quorum.config.address import Address, parse_address
 from quorum.config.node import load_node_config
 from quorum.errors import ConfigError
 from quorum.metadata.topic_settings import TopicSettings
@@ -71,6 +72,11 @@ def test_the_environment_overrides_and_nodes_ignore_it(tmp_path: Path, secret: P
         ("broker", "id", -1, "out of range"),
         ("listen", "broker", "127.0.0.1:9092", "has the port of listen.client"),
         ("advertised", "client", "0.0.0.0:9092", "names no machine"),
+        ("listen", "client", "0.0.0.0:9092", 'set advertised.client, as "HOST:9092"'),
+        ("listen", "broker", "[::]:9192", 'set advertised.broker, as "HOST:9192"'),
+        ("listen", "listeners", ["SASL_SSL://0.0.0.0:9"], 'as ["SASL_SSL://HOST:9"]'),
+        ("advertised", "listeners", ["SASL_SSL://0.0.0.0:9"], "is advertised, and names no machine"),
+        ("security", "super_users", ["admin"], 'give a list of principals, as ["User:admin"]'),
         ("topics", "retention_ms", "soon", "is not a whole number"),
         ("topics", "message_timestamp_type", "LogTime", "one of CreateTime, LogAppendTime"),
         ("dial", "one", "127.0.0.1:1", "is not a broker id"),
@@ -91,6 +97,15 @@ def test_what_is_wrong_is_named(secret: Path, section: str, key: str, value: obj
     assert part in f"{caught.value.message} {caught.value.remedy}"
 
 
+def test_a_broker_may_listen_everywhere_and_advertise_a_name(secret: Path) -> None:
+    config = minimal(
+        secret,
+        listen={"client": "0.0.0.0:9092", "broker": "[::]:9192"},
+        advertised={"client": "kafka.example.com:9092", "broker": "10.0.0.1:9192"},
+    )
+    assert config.advertised_broker() == Address("10.0.0.1", 9192)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -102,3 +117,14 @@ def test_each_secret_of_a_file_is_long_enough(secret: Path, content: bytes, prob
     secret.write_bytes(content)
     with pytest.raises(ConfigError, match=problem):
         minimal(secret)
+
+
+@pytest.mark.parametrize(
+    ("address", "has_access_lists", "is_open"),
+    [("127.0.0.1:9092", False, False), ("10.0.0.1:9092", False, True), ("10.0.0.1:9092", True, False)],
+)
+def test_a_port_where_everybody_may_do_everything_is_named(
+    address: str, has_access_lists: bool, is_open: bool
+) -> None:
+    told = what_is_open(parse_address(address), has_access_lists=has_access_lists)
+    assert (f"listen.client {address} is not on loopback" in told) is is_open

@@ -27,7 +27,9 @@ class Row(NamedTuple):
 
 def request(api_key: int) -> Request:
     body = memoryview(b"")
-    return Request(api_key, 0, 41, None, body, 0, 0.0, client_host="10.0.0.9", principal="User:dave")
+    return Request(
+        api_key, 0, 41, None, body, 0, 0.0, client_host="10.0.0.9", peer="10.0.0.9:1", principal="User:dave"
+    )
 
 
 class Lines:
@@ -83,7 +85,10 @@ ANSWERS: list[tuple[int, dict[str, Any], Mapping[str, object], list[tuple[str, s
             ]
         },
         {"filter_results": [{"error_code": 0, "matching_acls": [{"error_code": 0}]}, {"error_code": 54}]},
-        [("Group:PREFIXED:g", "allowed"), ("All:ANY:*", "failed")],
+        [
+            ("Group:PREFIXED:g (Any any Any from any)", "allowed"),
+            ("All:ANY:* (Any any Any from any)", "failed"),
+        ],
     ),
     (
         49,
@@ -139,7 +144,7 @@ def test_a_denial_is_noted_once_a_request(lines: Lines) -> None:
     denied(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster")
     denied(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "t")
     assert lines.of("principal", "address", "operation", "resource", "outcome", "request", "session") == [
-        ("User:dave", "10.0.0.9", operation, resource, "denied", 41, None)
+        ("User:dave", "10.0.0.9:1", operation, resource, "denied", 41, None)
         for operation, resource in (
             ("Read", "Topic:LITERAL:a"),
             ("IdempotentWrite", "Cluster:LITERAL:kafka-cluster"),

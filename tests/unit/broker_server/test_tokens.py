@@ -84,7 +84,7 @@ def test_other_tokens_are_refused_in_two_steps(issuer: Issuer, proofs: TokenProo
 def test_a_changed_signature_is_refused(issuer: Issuer, proofs: TokenProofs) -> None:
     head, claims, signature = issuer.token().split(".")
     other = issuer.token("mallory").split(".")[1]
-    with pytest.raises(ScramError, match="InvalidSignatureError"):
+    with pytest.raises(ScramError, match="its signature is wrong"):
         proofs.check(f"{head}.{other}.{signature}")
     assert proofs.check(f"{head}.{claims}.{signature}")[0] == "alice"
 

@@ -10,7 +10,7 @@ import pytest
 
 from quorum.cli.main import main
 from quorum.config.node import NodeConfig, node_config
-from quorum.config.sasl_users import read_sasl_users, required_schemes, user_line
+from quorum.config.sasl_users import read_sasl_users, required_schemes, user_line, what_is_open
 from quorum.errors import ConfigError
 from tests.support.certificates import Authority
 
@@ -88,6 +88,22 @@ def test_a_port_that_asks_for_no_certificate_proves_none(folder: Path) -> None:
     assert required_schemes(node(folder, security, **secure("want")).security) == ("x509",)
 
 
+@pytest.mark.parametrize(("key", "value"), [("client_auth", "maybe"), ("minimum_version", "1.1")])
+def test_a_wrong_tls_setting_is_the_only_complaint(folder: Path, key: str, value: str) -> None:
+    security = {"x509_super_user": "CN=root,O=x", "enforce_auth_schemes": ["x509"]}
+    sections = secure("need")
+    sections["tls"] = {**sections["tls"], key: value}
+    with pytest.raises(ConfigError) as caught:
+        node(folder, security, **sections)
+    assert [each.field for each in caught.value.problems] == [f"tls.{key}"]
+
+
+def test_schemes_have_no_word_for_all_of_them(folder: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        node(folder, {"enforce_auth_schemes": ["*"]})
+    assert caught.value.remedy == "give a list of words out of sasl, x509, digest, ip"
+
+
 def test_what_must_be_proven_follows_from_the_settings(folder: Path) -> None:
     found = node(folder, {"sasl_users_file": "users", "session_require_client_sasl_auth": True})
     assert required_schemes(found.security) == ("sasl",)
@@ -152,3 +168,26 @@ def test_the_command_refuses_what_clients_hash_differently(
     assert words in told.err
     assert not told.out
     assert "secret" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("address", "schemes", "is_open"),
+    [
+        ("127.0.0.1:2181", [], False),
+        ("0.0.0.0:2181", [], True),
+        ("10.0.0.1:2181", ["sasl", "ip"], True),
+        ("10.0.0.1:2181", ["digest"], True),
+        ("10.0.0.1:2181", ["sasl"], False),
+        ("", [], False),
+    ],
+)
+def test_a_port_that_serves_whoever_reaches_it_is_named(
+    folder: Path, address: str, schemes: list[str], is_open: bool
+) -> None:
+    users = {"sasl_users_file": "users"} if "sasl" in schemes else {}
+    listen = {"client": address, **({} if address else {"secure_client": "127.0.0.1:2182"})}
+    sections = {**secure("need"), "listen": listen} if not address else {"listen": listen}
+    config = node(folder, {"enforce_auth_schemes": schemes, **users}, **sections)
+    told = what_is_open(config.listen.client, config.security)
+    assert (f"listen.client {address} is not on loopback" in told) is is_open
+    assert ("set security.enforce_auth_schemes" in told) is is_open

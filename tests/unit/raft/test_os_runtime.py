@@ -130,6 +130,26 @@ def test_a_folder_is_durable_though_who_made_it_ended_before(
     assert synced == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
 
 
+def test_folders_that_another_process_makes_meanwhile_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def make_after_another(path: str, mode: int) -> None:
+        make(path, mode)
+        make(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", make_after_another)
+    OsDisk().make_dirs(str(tmp_path / "a" / "b"))
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(OSError, match=r"File exists|Not a directory"):
+        OsDisk().make_dirs(str(tmp_path / "a"))
+
+
 @pytest.mark.parametrize("writable", [False, True])
 def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path, writable: bool) -> None:
     os.mkfifo(tmp_path / "pipe")

@@ -225,6 +225,19 @@ def test_auth_with_x509_asks_for_a_certificate(tmp_path: Path) -> None:
     assert shown.connection.identities == [["ip", "10.0.0.1"], ["super", ""], ["x509", "CN=root"]]
 
 
+def test_the_nodes_own_client_adds_no_identity_by_its_certificate(tmp_path: Path) -> None:
+    file, _ = Authority(tmp_path / "ours").issue("node-1")
+    certificate = ssl.PEM_cert_to_DER_cert(file.read_text())
+    node = MemoryNode(x509_super_user="CN=node-1", required_schemes=("sasl",))
+    own = node.client(certificate=certificate)
+    assert own.greet().session_id
+    assert errors(ask(own, encode_auth("node", node.frontend.options.own_proof), PING)) == [0, 0]
+    assert own.connection.identities == [["ip", "10.0.0.1"]]
+    other = node.client(certificate=certificate)
+    assert other.greet().session_id
+    assert errors(ask(other, encode_auth("node", b"guessed"))) == [FAILED]
+
+
 def test_users_are_read_again_and_a_bad_file_changes_nothing(
     users: SaslUsers, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
