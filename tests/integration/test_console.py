@@ -120,7 +120,7 @@ def test_every_answer_carries_a_strict_policy(console: Console) -> None:
         assert "default-src 'none'" in policy
         assert {"script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"} <= set(policy)
         assert "unsafe" not in each.headers["Content-Security-Policy"]
-        assert each.headers["X-Content-Type-ConsoleOptions"] == "nosniff"
+        assert each.headers["X-Content-Type-Options"] == "nosniff"
         assert each.headers["Referrer-Policy"] == "no-referrer"
 
 
