@@ -199,8 +199,8 @@ def _access_list(asked: object) -> str:
     pattern_word = PatternType(pattern).name if pattern in set(PatternType) else "ANY"
     resource = f"{kind_word}:{pattern_word}:{'*' if name is None else name}"
     operation, permission = getattr(asked, "operation", 0), getattr(asked, "permission_type", 0)
-    operation_word = _word(Operation(operation).name) if operation in set(Operation) else "Any"
-    permission_word = _word(Permission(permission).name) if permission in set(Permission) else "Any"
+    operation_word = _word(Operation(operation).name) if operation in set(Operation) else "any"
+    permission_word = _word(Permission(permission).name) if permission in set(Permission) else "any"
     return f"{resource} ({permission_word} {principal or 'any'} {operation_word} from {host or 'any'})"
 
 

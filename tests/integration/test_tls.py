@@ -167,9 +167,7 @@ async def test_a_broker_that_believes_another_authority_says_so_at_once(
     sockets = BrokerSockets(*(socket.create_server(("127.0.0.1", 0)) for _ in range(3)))
     broker = Broker(broker_config(sections, tmp_path), sockets=sockets)
     starting = asyncio.ensure_future(broker.start())
-    async with asyncio.timeout(8.0):
-        while "waits for the quorum" not in caplog.text:  # noqa: ASYNC110 - the log is what is looked at
-            await asyncio.sleep(0.05)
+    await asyncio.to_thread(eventually, lambda: "waits for the quorum" in caplog.text, 8.0)
     starting.cancel()
     await asyncio.wait([starting])
     (record,) = (each for each in caplog.records if "waits for the quorum" in each.getMessage())

@@ -86,8 +86,8 @@ ANSWERS: list[tuple[int, dict[str, Any], Mapping[str, object], list[tuple[str, s
         },
         {"filter_results": [{"error_code": 0, "matching_acls": [{"error_code": 0}]}, {"error_code": 54}]},
         [
-            ("Group:PREFIXED:g (Any any Any from any)", "allowed"),
-            ("All:ANY:* (Any any Any from any)", "failed"),
+            ("Group:PREFIXED:g (any any any from any)", "allowed"),
+            ("All:ANY:* (any any any from any)", "failed"),
         ],
     ),
     (
