@@ -19,7 +19,7 @@ from quorum.client import (
     ServerError,
     WatchOverflowError,
 )
-from quorum.client.errors import server_error
+from quorum.client.errors import SaslRefusedError, server_error
 from quorum.errors import CODE_NUMBERS, CODES, QuorateError
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
 
@@ -40,6 +40,7 @@ ERRORS: Final[dict[str, QuorateError]] = {
     "InvalidArgumentError": InvalidArgumentError("x", "a test"),
     "RequestTooLargeError": RequestTooLargeError("x", 2, 1),
     "WatchOverflowError": WatchOverflowError(1),
+    "SaslRefusedError": SaslRefusedError(CODE_NUMBERS["AUTHFAILED"], "x"),
     "NoServerError": NoServerError("a test"),
     "MultiFailedError, fence": MultiFailedError(0, NoNodeError(-101, "/x")),
     "MultiFailedError, race": MultiFailedError(1, NoNodeError(-101, "/x")),

@@ -7,6 +7,7 @@ Source: kio's schema; Kafka's protocol guide, "Protocol Primitive Types".
 from __future__ import annotations
 
 import datetime as dt
+import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import fields
@@ -82,6 +83,8 @@ class WireValues:
                 return st.sampled_from((None, *self._topic_ids))
             case "bool":
                 return st.booleans()
+            case "float64":
+                return st.sampled_from((0.0, 0.5, 1.0, -1.0, 1e300, math.inf, -math.inf, math.nan))
             case "timedelta_i32":
                 return st.sampled_from((0, 1, -1, 1000, -(2**31), 2**31 - 1)).map(_duration)
             case "timedelta_i64":
