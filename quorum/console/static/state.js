@@ -205,6 +205,7 @@ function stateOf(view, key) {
   const has = view.key === key;
   if (!connected || source === "gone") return has ? "stale" : source === null && connected ? "loading" : "error";
   if (view.problem && (view.failed === key || has)) return has ? "stale" : "error";
-  if (!has) return "loading";
+  // Not before the cluster was looked at: until then nothing is known of now.
+  if (!has || source === null) return "loading";
   return source === "no-quorum" && asOf() === null ? "no-quorum" : "ready";
 }
