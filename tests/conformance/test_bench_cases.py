@@ -18,6 +18,7 @@ from tests.support.nodes import System
 from tests.support.wire_load import Connection, Job, LoadError, LoadInterruptedError, run_jobs
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_case_measures_both_systems(tmp_path: Path) -> None:
     lines, picture = peers.run(tmp_path, list(peers.CASES), ["zookeeper"], 1, TINY, warm_up=False)

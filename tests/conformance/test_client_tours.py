@@ -20,7 +20,7 @@ def cluster() -> Iterator[BrokerCluster]:
         yield running
 
 
-@pytest.mark.parametrize("name", ["aiokafka", "java-1.0"])
+@pytest.mark.parametrize("name", ["aiokafka", pytest.param("java-1.0", marks=pytest.mark.long)])
 def test_a_kafka_client_makes_its_tour(cluster: BrokerCluster, tmp_path: Path, name: str) -> None:
     check(QUICK[name], KAFKA, cluster.bootstrap, f"tour-{name}", tmp_path)
 
