@@ -316,7 +316,8 @@ def test_a_query_that_may_choose_begins_well_behind_what_is_dropped_next(short: 
     ("options", "told"),
     [
         ({"startingzxd": "1"}, "option startingzxd = '1': is unknown .*startingZxid, endingZxid"),
-        ({"quorate.admin": "https://h:1"}, r"quorate\.admin = .*'https://h:1' is not http://host:port"),
+        ({"quorate.admin": "h:1"}, r"quorate\.admin = .*'h:1' is not http://host:port"),
+        ({"quorate.admin": "https://h:1"}, r"quorate\.admin = .*'https://h:1' is by TLS .*quorate\.ca"),
         ({"quorate.admin": "http://h:0"}, "quorate.admin = 'http://h:0'"),
         ({"startingzxid": "-1"}, "startingZxid = '-1': is not such a number .*from 0 on"),
         ({"maxtransactionspertrigger": "0"}, "maxTransactionsPerTrigger = '0'.*from 1 on"),
