@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextvars import copy_context
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn, Protocol, cast
@@ -114,6 +115,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file's name, or another process's word, may have characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
+    # What one command line dials with and proves is none of its caller's, nor of the next one.
+    return copy_context().run(_run, words)
+
+
+def _run(words: Sequence[str]) -> int:
     try:
         parser = build_parser()
         if name := _profile(words):

@@ -11,8 +11,11 @@ import pytest
 from pipeline.jobs.audit import broker_options
 from quorum.cli.main import build_parser, main
 from quorum.cli.profiles import read_profile, use_profile
+from quorum.config.logins import PROVING
 from quorum.config.settings import overlay_environment
 from quorum.errors import ConfigProblem
+from quorum.platform.tls import DIALLING
+from tests.support.certificates import Authority
 
 
 @pytest.fixture
@@ -134,3 +137,13 @@ def test_nodes_do_not_take_the_profile_for_a_setting() -> None:
     environ = {"QUORATE_PROFILE": "prod", "QUORATE_PROFILE_FILE": "f", "QUORATE_PROFILES": "x"}
     overlay_environment({}, environ, {}, problems)
     assert [each.field for each in problems] == ["QUORATE_PROFILES"]
+
+
+def test_a_command_line_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+    authority, password = Authority(tmp_path / "pki"), tmp_path / "password"
+    password.touch(mode=0o600)
+    password.write_text("it is long enough\n")
+    words = ("--ca", str(authority.file), "--sasl", "ops", "--password-file", str(password))
+    assert main(["status", "--admin", "https://127.0.0.1:1", *words]) == 1
+    assert DIALLING.get() is None
+    assert PROVING.get() is None
