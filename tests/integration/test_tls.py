@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from quorum.admin.client import send
 from quorum.cli.main import main
 from quorum.client import Client
 from quorum.client.errors import NoServerError
+from quorum.platform.tls import DIALLING
 from tests.support.certificates import Authority
 from tests.support.nodes import eventually
 from tests.support.secure_nodes import SecureNodes, secure_kazoo
@@ -250,8 +252,10 @@ def test_the_admin_port_speaks_tls_beside_a_secure_client_port_alone(
         eventually(lambda: main(["status", "--admin", admin, *options]) == 0, WAIT_S)
         capsys.readouterr()
         # What the port writes goes through the node's own client port.
-        status, body = send(
-            admin, "PUT", "/v1/znodes?path=/by-admin&create=true", WAIT_S, b'{"data": "aGk="}'
+        by_tls = copy_context()
+        by_tls.run(DIALLING.set, lambda: authority.context("operator"))
+        status, body = by_tls.run(
+            send, admin, "PUT", "/v1/znodes?path=/by-admin&create=true", WAIT_S, b'{"data": "aGk="}'
         )
         assert status in (200, 201), body
         assert main(["shell", "--hosts", nodes.secure_hosts, *options, "get", "/by-admin"]) == 0
