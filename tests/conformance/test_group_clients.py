@@ -260,7 +260,7 @@ def test_a_coordinator_that_wakes_up_takes_no_offset_back(all_brokers: BrokerClu
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
 def test_partitions_of_a_member_that_is_killed_or_paused_go_to_the_others(
     cluster: BrokerCluster, tmp_path: Path, by: signal.Signals
 ) -> None:
