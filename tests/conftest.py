@@ -11,7 +11,7 @@ import hypothesis
 hypothesis.settings.register_profile("quorate", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("quorate")
 
-# kio imports hypothesis in each broker that a test starts, and hypothesis then makes its tables of characters
+# kio imports hypothesis in each command that a test runs, and hypothesis then makes its tables of characters
 # again (over a second) wherever a process runs in a folder of its own: all share one place for them.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parent.parent / ".hypothesis"))
 

@@ -13,6 +13,7 @@ import gc
 import importlib.util
 import logging
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = load_broker_config(arguments.config, os.environ, flag_overrides(arguments.settings))
     set_up_logging()
+    gc.set_threshold(*GC_THRESHOLDS)
+    # kio loads it wherever it is installed, for tests of its users: a third of what a broker loads.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     log.info("broker %d starts with %s", config.broker.id, config.masked())
     log.info("at most %d files and sockets may be open", raise_open_files())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -95,7 +99,6 @@ async def _serve(config: BrokerConfig, parent_fd: int | None) -> None:
             return
         starting.result()
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         stopped = asyncio.ensure_future(broker.run_until_stopped())
         either: set[asyncio.Future[Any]] = {stop_request, stopped}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

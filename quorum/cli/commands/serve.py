@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = load_node_config(arguments.config, os.environ, flag_overrides(arguments.settings))
     set_up_logging()
+    gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
     log.info("node %d starts with %s", config.node.id, config.masked())
     log.info("at most %d files and sockets may be open", raise_open_files())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -113,7 +114,6 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
             return
         # what was loaded stays: a full collection over a large tree would be a pause
         gc.freeze()
-        gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
         stopped = asyncio.ensure_future(node.run_until_stopped())
         either: set[asyncio.Future[Any]] = {stop_request, stopped}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
