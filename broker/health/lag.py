@@ -6,7 +6,7 @@ waits for at least so long. It waits longer by at most the time between two samp
 before the first sample, nobody here knows. What no sample says is unknown, and never a number. Soft state:
 the samples, bounded for each partition.
 
-Source: ARCHITECTURE.md, "Lag of consumer groups".
+Source: ARCHITECTURE.md, "Life of a consumer group".
 """
 
 from __future__ import annotations
