@@ -24,6 +24,7 @@ from broker.core.groups.slot import GroupSlot
 from broker.core.groups.timers import TICK_MS
 from broker.core.transactions.inputs import Outcome, StoreOffsets
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
+from broker.groups.lag import LagSampler
 from broker.groups.store import GroupStore
 from broker.groups.topics import GroupTopics
 from broker.groups.transactions import TransactionGround, TransactionsOfTerm
@@ -67,15 +68,16 @@ class GroupsTerm:
         #: {request: what waits for its answer}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._loaded = asyncio.Event()
-        self._over = asyncio.Event()
+        #: Why the term is over, once it is.
+        self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         #: Set for a moment at the end of each tick.
         self._ticked = asyncio.Event()
-        self._reason = ""
         self._tasks = TaskSet(self._failed)
         #: The other machine of the term.
         self.transactions = TransactionsOfTerm(
             *(client, mandate, view, ground, self.machine.room, self._tasks, self.end, self._step, clock_ms)
         )
+        self.lag = LagSampler(self.machine.slots, view, ground.connect, clock_ms)
         self._follower: asyncio.Task[None] | None = None
         #: When the loop last saw a connection to the quorum; monotonic.
         self._heard_ms = clock_ms()
@@ -93,22 +95,22 @@ class GroupsTerm:
                     await self._read_topics(effect)
             self._loaded.set()
             self._heard_ms = clock_ms()
-            while not self._over.is_set():
+            while not self._over.done():
                 await self._tick()
                 self._ticked.set()
                 self._ticked.clear()
-            return self._reason
+            return self._over.result()
         finally:
-            self.end(self._reason or "its work was broken off")
+            self.end("its work was broken off")
             await self._tasks.stop()
+            self.lag.close()
 
     def end(self, reason: str) -> None:
         """End the term; waiting requests are answered that this broker is not the coordinator."""
         self._step(Ended(reason, is_fenced=False))
 
     def _end(self, reason: str) -> None:
-        self._reason = reason
-        self._over.set()
+        self._over.set_result(reason)
         self._loaded.set()
         self._ticked.set()
         error = NotCoordinatorError(f"this broker is no longer the coordinator of groups: {reason}")
@@ -120,12 +122,8 @@ class GroupsTerm:
 
     async def _tick(self) -> None:
         """Wait for a tick, then act on what is due."""
-        try:
-            async with asyncio.timeout(TICK_MS / 1000):
-                await self._over.wait()
-        except TimeoutError:
-            pass
-        else:
+        await asyncio.wait({self._over}, timeout=TICK_MS / 1000)
+        if self._over.done():
             return
         now_ms = clock_ms()
         if self._client.state is ClientState.CONNECTED:
@@ -143,6 +141,8 @@ class GroupsTerm:
             return
         if self._topics.are_due(now_ms) and self._follower is None:
             self._step(inputs.TopicsChanged())
+        if self.lag.is_due(now_ms):
+            self._tasks.spawn(self.lag.sample())
         self._pass_time()
 
     def _is_doubtful(self, now_ms: int) -> bool:
@@ -218,9 +218,9 @@ class GroupsTerm:
     async def ready(self) -> None:
         """Return when requests are served."""
         await self._loaded.wait()
-        while self._is_doubtful(clock_ms()) and not self._over.is_set():
+        while self._is_doubtful(clock_ms()) and not self._over.done():
             await self._ticked.wait()
-        if self._over.is_set():
+        if self._over.done():
             raise NotCoordinatorError
 
     def group(self, group_id: str) -> GroupSlot | None:
@@ -239,7 +239,7 @@ class GroupsTerm:
         """
         if isinstance(request, inputs.JoinGroup | inputs.ConsumerHeartbeat):
             await self._learn_topics(request)
-        if self._over.is_set():
+        if self._over.done():
             raise NotCoordinatorError
         number = next(self._ids)
         effects = self.machine.step(inputs.GroupAsked(number, request), clock_ms())
@@ -260,7 +260,7 @@ class GroupsTerm:
 
     async def store_offsets(self, check: inputs.CheckCommit | None, request: StoreOffsets) -> Outcome:
         """Keep offsets until a transaction ends, if the member is of the group now; None: nobody says who."""
-        if self._over.is_set():
+        if self._over.done():
             raise NotCoordinatorError
         if check is not None:
             # In the same turn: the member that takes over the partitions finds them unstable.

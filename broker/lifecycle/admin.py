@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import (
 )
 
 from broker.config.sections import BrokerLimitsSection
+from broker.groups.lag_metrics import lag_metrics
 from broker.groups.term import GroupsTerm, clock_ms
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts
@@ -302,6 +303,7 @@ def _group_metrics(term: GroupsTerm | None, bytes_max: int) -> Iterable[Metric]:
         ("writes_failed", "writes of groups that were given up", found.counters.writes_failed),
     ):
         yield CounterMetricFamily(f"quorate_group_{name}", documentation, value=value)
+    yield from lag_metrics(term.lag.seen)
 
 
 def _listener_metrics(listeners: Sequence[Listener], limits: BrokerLimitsSection) -> Iterable[Metric]:

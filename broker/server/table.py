@@ -82,7 +82,11 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
             ends_with_connection=True,
         ),
         ApiKey.LIST_OFFSETS: Row(
-            list_offsets, client=Versions(1, 9), frame_bytes_max=_LONG, ends_with_connection=True
+            list_offsets,
+            client=Versions(1, 9),
+            broker=Versions(7, 7),
+            frame_bytes_max=_LONG,
+            ends_with_connection=True,
         ),
         ApiKey.METADATA: Row(metadata, client=Versions(0, 12), frame_bytes_max=_LONG),
         ApiKey.LEADER_AND_ISR: Row(control, broker=Versions(6, 6), frame_bytes_max=_LONG),

@@ -386,7 +386,7 @@ def test_what_is_advertised_depends_on_the_listener(broker: MemoryBroker) -> Non
         for_clients = {row.api_key for row in client.ask(ApiKey.API_VERSIONS, 0, {}).api_keys}
         for_brokers = {row.api_key for row in follower.ask(ApiKey.API_VERSIONS, 0, {}).api_keys}
     assert not {4, 5, 6, 7, 27} & for_clients
-    assert for_brokers == {1, 4, 5, 6, 7, 17, 18, 19, 23, 24, 27, 36}
+    assert for_brokers == {1, 2, 4, 5, 6, 7, 17, 18, 19, 23, 24, 27, 36}
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.FETCH, ApiKey.UPDATE_METADATA])
