@@ -1,15 +1,14 @@
 """`quorate groups`: lists, describes, resets and deletes consumer groups, through any broker.
 
-Decides how groups look to a person and to a script, in the columns that users of kafka-consumer-groups know,
-and where a reset goes; what may be reset is the coordinator's affair.
+Decides how groups look to a person and to a script, in the columns that users of kafka-consumer-groups know.
+What may be reset is the coordinator's affair.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.actions import Act, add_actions, lay_out, print_rows, run_action
@@ -17,6 +16,7 @@ from quorum.errors import QuorateError, UsageError, printable, shown
 
 if TYPE_CHECKING:
     from broker.client import BrokerClient
+    from broker.client.goals import ResetGoal
     from quorum.metadata.paths import PartitionKey
 
 HELP = "list, describe, reset and delete consumer groups"
@@ -35,7 +35,6 @@ examples:
 """
 
 _LATEST: Final = -1
-_EARLIEST: Final = -2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,7 +169,9 @@ async def _delete(client: BrokerClient, arguments: argparse.Namespace) -> int:
 
 
 async def _reset(client: BrokerClient, arguments: argparse.Namespace) -> int:
-    group_id = arguments.group
+    from broker.client.goals import reset_goals
+
+    group_id, goal = arguments.group, _goal(arguments)
     found = await client.describe_group(group_id)
     if found.members:
         raise QuorateError(
@@ -182,7 +183,7 @@ async def _reset(client: BrokerClient, arguments: argparse.Namespace) -> int:
     if not keys:
         raise QuorateError(f"group {shown(group_id)} has committed nothing", "name the topics: --topic TOPIC")
     before = {key: committed[key].offset for key in keys if key in committed}
-    offsets = await _goals(client, arguments, keys, before)
+    offsets = await reset_goals(client, goal, keys, before)
     if arguments.execute:
         await client.commit_offsets(group_id, offsets)
     fields = [
@@ -221,40 +222,25 @@ async def _keys(client: BrokerClient, given: Iterable[str]) -> list[PartitionKey
     return list(wanted)
 
 
-async def _goals(
-    client: BrokerClient,
-    arguments: argparse.Namespace,
-    keys: list[PartitionKey],
-    before: Mapping[PartitionKey, int],
-) -> dict[PartitionKey, int]:
-    """Return where each partition goes, within its log."""
-    first = await client.offsets(keys, _EARLIEST)
-    last = await client.offsets(keys, _LATEST)
+def _goal(arguments: argparse.Namespace) -> ResetGoal:
+    from broker.client.goals import ResetGoal
+
     if arguments.to_earliest:
-        return first
+        return ResetGoal("earliest")
     if arguments.to_latest:
-        return last
+        return ResetGoal("latest")
     if arguments.to_datetime is not None:
-        at = await client.offsets(keys, _timestamp_ms(arguments.to_datetime))
-        return {key: at[key] if at[key] >= 0 else last[key] for key in keys}
+        return ResetGoal("time", _timestamp_ms(arguments.to_datetime))
     if arguments.to_offset is not None:
-        goals = dict.fromkeys(keys, arguments.to_offset)
-    else:
-        missing = [key for key in keys if key not in before]
-        if missing:
-            where = f"{missing[0].topic}-{missing[0].partition}"
-            raise QuorateError(
-                f"--shift-by: nothing is committed for {where}", "use --to-offset, or name others"
-            )
-        goals = {key: before[key] + arguments.shift_by for key in keys}
-    return {key: min(max(goals[key], first[key]), last[key]) for key in keys}
+        return ResetGoal("offset", arguments.to_offset)
+    return ResetGoal("shift", arguments.shift_by)
 
 
 def _timestamp_ms(text: str) -> int:
+    from broker.client.goals import moment_ms
+
     try:
-        given = datetime.fromisoformat(text)
+        return moment_ms(text)
     except ValueError as error:
         problem = f"--to-datetime {shown(text)} is no time"
         raise UsageError(problem, "write 2026-01-31T12:00, or 2026-01-31T12:00+01:00") from error
-    moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)

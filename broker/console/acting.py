@@ -7,10 +7,13 @@ Source: docs/console.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Final, NamedTuple
 
 from broker.client.errors import BrokerRequestError
+from broker.client.goals import ResetGoal, moment_ms, reset_goals
 from broker.client.partition_admin import PartitionAdminClient
 from broker.console.kafka import KafkaAsker
 from broker.console.topics import TopicCopy, partitions_of
@@ -21,7 +24,7 @@ from quorum.console.guarding import RefusalError
 from quorum.metadata.paths import PartitionKey
 
 Name = Annotated[str, Says("its name", 1, 1024)]
-_EARLIEST: Final = -2
+_NUMBERS: Final = "|[0-9]{1,9}(,[0-9]{1,9})*"
 _ROWS_MAX: Final = 200
 
 
@@ -66,7 +69,13 @@ class ResetOffsets(NamedTuple):
 
     group: Name
     topic: Annotated[str, Says("empty: all that it has committed")] = ""
-    to: Annotated[str, Says("earliest or latest", pattern="earliest|latest")] = "earliest"
+    partitions: Annotated[str, Says("of the topic, by commas; empty: all", pattern=_NUMBERS)] = ""
+    to: Annotated[
+        str, Says("earliest, latest, offset, time or shift", pattern="earliest|latest|offset|time|shift")
+    ] = "earliest"
+    value: Annotated[
+        str, Says("an offset, a time (ISO 8601 or ms since 1970), or by how many records; else empty")
+    ] = ""
 
 
 class Acting:
@@ -186,6 +195,7 @@ class Acting:
         self, call: PageCall, body: ResetOffsets
     ) -> tuple[dict[PartitionKey, int], dict[PartitionKey, int]]:
         """Return where the group is, and where it goes."""
+        goal = _goal(body)
         client = await self._client(call)
         found = await client.describe_group(body.group)
         if found.members:
@@ -193,20 +203,33 @@ class Acting:
             raise RefusalError(409, problem, "stop its consumers, or wait until their sessions end")
         committed = await client.committed_offsets(body.group)
         before = {key: each.offset for key, each in committed.items() if body.topic in ("", key.topic)}
-        if not before:
+        keys = sorted(before)
+        if body.topic and goal.kind != "shift":
+            topic = (await self._topics.now(call.upstream)).get(body.topic)
+            rows = topic.partitions if topic is not None else ()
+            keys = [PartitionKey(each.topic, each.partition) for each in rows]
+        if body.partitions:
+            keys = [_named(body, int(number), keys) for number in body.partitions.split(",")]
+        if not keys:
             raise BadInputError(
                 f"group {body.group} has committed nothing there", "choose another topic", "topic"
             )
-        after = (
-            await client.offsets(before, _EARLIEST) if body.to == "earliest" else await client.offsets(before)
-        )
-        return before, after
+        return before, await reset_goals(client, goal, keys, before)
 
     async def _preview_reset(self, call: PageCall, body: ResetOffsets) -> Mapping[str, object]:
         before, after = await self._goals(call, body)
-        rows = [[key.topic, str(key.partition), str(before[key]), str(after[key])] for key in sorted(before)]
-        text = f"{len(before)} offsets of group {body.group} move to the {body.to} record."
-        columns = ["Topic", "Partition", "From", "To"]
+        rows = [
+            [
+                key.topic,
+                str(key.partition),
+                str(before.get(key, "none")),
+                str(to),
+                _moved(before.get(key), to),
+            ]
+            for key, to in sorted(after.items())
+        ]
+        text = f"{len(after)} offsets of group {body.group} move {_where(_goal(body))}."
+        columns = ["Topic", "Partition", "From", "To", "Records"]
         return {"text": text, "columns": columns, "rows": rows[:_ROWS_MAX]}
 
     async def _reset(self, call: PageCall, body: ResetOffsets) -> Mapping[str, object]:
@@ -218,3 +241,62 @@ class Acting:
 
 def _ids(given: str) -> tuple[int, ...]:
     return tuple(int(each) for each in given.split(","))
+
+
+def _goal(body: ResetOffsets) -> ResetGoal:
+    try:
+        match body.to:
+            case "earliest" | "latest":
+                if body.value:
+                    raise BadInputError(
+                        f"value = {body.value!r} is not for {body.to}", "leave it empty", "value"
+                    )
+                return ResetGoal(body.to)
+            case "time":
+                return ResetGoal("time", moment_ms(body.value))
+            case "offset":
+                return ResetGoal("offset", _whole(body.value, signed=False))
+            case _:
+                return ResetGoal("shift", _whole(body.value, signed=True))
+    except ValueError as error:
+        problem = f"value = {body.value!r} is no {_NOUNS[body.to]}"
+        raise BadInputError(problem, f"write one as {_EXAMPLES[body.to]}", "value") from error
+
+
+_NOUNS: Final = {"time": "time", "offset": "offset", "shift": "number of records"}
+_EXAMPLES: Final = {"time": "2026-01-31T12:00Z, or as ms since 1970", "offset": "1200", "shift": "-100"}
+_WHOLE: Final = re.compile("-?[0-9]{1,18}", re.ASCII)
+
+
+def _whole(text: str, *, signed: bool) -> int:
+    if not _WHOLE.fullmatch(text) or (text.startswith("-") and not signed):
+        raise ValueError(text)
+    return int(text)
+
+
+def _named(body: ResetOffsets, number: int, keys: Sequence[PartitionKey]) -> PartitionKey:
+    key = PartitionKey(body.topic, number)
+    if key not in keys:
+        problem = f"partitions = {body.partitions!r}: {number} is no partition that can be reset"
+        raise BadInputError(problem, "choose a topic, and partitions of it", "partitions")
+    return key
+
+
+def _where(goal: ResetGoal) -> str:
+    match goal.kind:
+        case "earliest":
+            return "to the earliest record"
+        case "latest":
+            return "behind the latest record"
+        case "offset":
+            return f"to offset {goal.number}, within each log"
+        case "shift":
+            return f"by {goal.number:+} records, within each log"
+        case "time":
+            at = datetime.fromtimestamp(goal.number / 1000, UTC).isoformat(timespec="milliseconds")
+            return f"to the first record at or after {at.removesuffix('+00:00')}Z"
+
+
+def _moved(before: int | None, after: int) -> str:
+    """Say how many records are skipped, or read again."""
+    return "" if before is None else f"{after - before:+}" if after != before else "0"

@@ -15,16 +15,18 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from aiohttp import web
 
+from broker.client import BrokerClient
+from broker.client.goals import ResetGoal, moment_ms, reset_goals
 from broker.console import records
 from broker.console.kafka import Group, KafkaAsker, LogsSeen
 from broker.console.past_groups import past_groups
 from broker.console.topics import ShownPartition, Topic, TopicCopy, Topics, past_topics
 from quorum.admin.reading import Says, fields_of, read_query
-from quorum.admin.view import json_answer
+from quorum.admin.view import BadInputError, json_answer
 from quorum.console.extension import PageCall
 from quorum.console.guarding import RefusalError
 from quorum.console.znodes import CALL, Zxid
-from quorum.errors import QuorateError
+from quorum.errors import QuorateError, shown
 from quorum.metadata.paths import PartitionKey
 
 PAGE_ITEMS: Final = 100
@@ -54,7 +56,8 @@ class RecordsQuery(NamedTuple):
 
     topic: Annotated[str, Says("its name", most=300)]
     partition: int
-    offset: Annotated[int, Says("the first one")]
+    offset: Annotated[int, Says("the first one; -1: see time", -1)] = -1
+    time: Annotated[str, Says("of the first one, ISO 8601 or ms since 1970; empty: see offset")] = ""
     limit: Annotated[int, Says("how many", 1, records.RECORDS_MAX)] = records.RECORDS_MAX
     filter: Annotated[str, Says("what key or value contain")] = ""
 
@@ -170,9 +173,11 @@ class Pages:
         call: PageCall = request.app[CALL](request)
         client = await self._kafka.client(call.upstream)
         key = PartitionKey(query.topic, query.partition)
-        found = await records.read(client, key, query.offset, query.limit, query.filter.encode())
+        offset = query.offset if query.offset >= 0 else await _first(client, key, query.time)
+        found = await records.read(client, key, offset, query.limit, query.filter.encode())
         return json_answer(
             {
+                "offset": str(offset),
                 "items": [_record_row(each) for each in found.records],
                 "next_offset": str(found.next_offset),
                 "ended": found.ended,
@@ -252,6 +257,16 @@ class Pages:
         app.router.add_get("/api/partitions", self.get_partitions)
         app.router.add_get("/api/groups", self.get_groups)
         app.router.add_get("/api/group", self.get_group)
+
+
+async def _first(client: BrokerClient, key: PartitionKey, time: str) -> int:
+    """Return the offset of the first record at or after a time, of the first one where it is empty."""
+    try:
+        goal = ResetGoal("time", moment_ms(time)) if time else ResetGoal("earliest")
+    except ValueError as error:
+        remedy = "write one as 2026-01-31T12:00Z, or as ms since 1970"
+        raise BadInputError(f"time = {shown(time)} is no time", remedy, "time") from error
+    return (await reset_goals(client, goal, (key,), {}))[key]
 
 
 async def _refuse_records(_request: web.Request) -> web.Response:

@@ -33,12 +33,12 @@ def deliver(answer: DataFrame, arguments: argparse.Namespace) -> None:
         print(f"{answer.count()} rows in {arguments.out}")
     elif arguments.format == "json":
         for row in answer.toLocalIterator():
-            print(json.dumps(row.asDict(recursive=True), default=_text))
+            print(json.dumps(row.asDict(recursive=True), default=text_of))
     elif arguments.format == "csv":
         lines = csv.writer(sys.stdout)
         lines.writerow(answer.columns)
         for row in answer.toLocalIterator():
-            lines.writerow("" if value is None else _text(value) for value in row)
+            lines.writerow("" if value is None else text_of(value) for value in row)
     else:
         _print_table(answer, arguments.rows)
 
@@ -62,11 +62,12 @@ def _print_table(answer: DataFrame, rows_max: int) -> None:
 
 
 def _cell(value: Any) -> str:
-    text = "-" if value is None else printable(_text(value))
+    text = "-" if value is None else printable(text_of(value))
     return text if len(text) <= CELL_CHARS_MAX else text[: CELL_CHARS_MAX - 1] + "…"
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a value as text."""
     if isinstance(value, datetime):
         # Spark hands times over in this process's own zone.
         return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ', timespec='milliseconds')}Z"

@@ -86,13 +86,20 @@ def _running_session() -> SparkSession | None:
 
 def _answer(job: Job, read: DataFrame, arguments: argparse.Namespace) -> int:
     from pipeline.jobs.output import deliver, draw
+    from pipeline.jobs.summary import write_summary
 
+    begun_s = time.time()
     answer = job.compute(read, arguments).cache()
     try:
         deliver(answer, arguments)
-        if job.picture is not None and arguments.picture is not None:
-            draw(job.picture(read, arguments), arguments)
-        return FINDING if job.is_finding is not None and job.is_finding(answer) else 0
+        wanted = arguments.out is not None or getattr(arguments, "picture", None) is not None
+        figure = job.picture(read, arguments) if job.picture is not None and wanted else None
+        if figure is not None and arguments.picture is not None:
+            draw(figure, arguments)
+        is_finding = job.is_finding is not None and job.is_finding(answer)
+        if arguments.out is not None:
+            write_summary(arguments.out, job.name, answer, figure, is_finding=is_finding, begun_s=begun_s)
+        return FINDING if is_finding else 0
     finally:
         answer.unpersist()
 

@@ -1,8 +1,8 @@
-"""The endpoint of recorded runs: folders of results, as `make chaos` writes them, read when a page asks.
+"""The endpoint of recorded runs: folders of results, as `make chaos` and Spark jobs write them.
 
-Decides how many are read, and how large they may be. No state.
+They are read when a page asks. Decides how many are read, and how large they may be. No state.
 
-Source: docs/reliability.md.
+Source: docs/reliability.md; docs/pipeline.md, "Jobs".
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from quorum.errors import printable
 
 RUNS_MAX: Final = 200
 _BYTES_MAX: Final = 8 * 1024 * 1024
+#: files of a chaos run, and of a job's answer
+RUN: Final = "run.json"
+VERDICTS: Final = "verdicts.json"
+JOB: Final = "_job.json"
 RESULTS: Final = web.AppKey[Path | None]("results")
 
 
@@ -38,26 +42,51 @@ def _runs(results: Path) -> list[dict[str, object]]:
 
 
 def _run(folder: Path) -> dict[str, object]:
-    row: dict[str, object] = {"name": folder.name, "problem": None}
-    path = folder / "run.json"
+    is_job = (folder / JOB).exists()
+    row: dict[str, object] = {"name": folder.name, "kind": "job" if is_job else "chaos", "problem": None}
+    name = JOB if is_job else RUN
     try:
-        if path.stat().st_size > _BYTES_MAX:
-            return {**row, "problem": f"run.json has more than {_BYTES_MAX} bytes"}
-        found: Any = json.loads(path.read_bytes())
-        return {**row, **_fields(found)}
+        found = _read(folder / name)
+        if is_job:
+            return {**row, **_job_fields(found)}
+        fields = _chaos_fields(found)
+        name = VERDICTS
+        return {**row, **fields, "verdicts": _verdicts(folder / name)}
     except FileNotFoundError:
         return {**row, "problem": "it has no run.json: the run has not ended"}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        return {**row, "problem": printable(f"run.json cannot be read: {error}")}
+        return {**row, "problem": printable(f"{name} cannot be read: {error}")}
 
 
-def _fields(found: dict[str, Any]) -> dict[str, object]:
+def _read(path: Path) -> Any:
+    if path.stat().st_size > _BYTES_MAX:
+        raise ValueError(f"it has more than {_BYTES_MAX} bytes")
+    return json.loads(path.read_bytes())
+
+
+def _verdicts(path: Path) -> dict[str, object] | None:
+    """Return what the checkers concluded; None: an older run did not keep it."""
+    if not path.exists():
+        return None
+    found = _read(path)
+    checks = [
+        {
+            "check": str(each["check"]),
+            "state": str(each["state"]),
+            "judged": int(each["judged"]),
+            "problems": _texts(each["problems"]),
+        }
+        for each in found["checks"]
+    ]
+    return {"failed": bool(found["failed"]), "missing": _texts(found["missing"]), "checks": checks}
+
+
+def _chaos_fields(found: dict[str, Any]) -> dict[str, object]:
     began = found["began_ns"]
     return {
         "seed": str(found["seed"]),
         "seconds": round((found["ended_ns"] - began) / 1e9, 1),
-        "workloads": [str(each) for each in found["workloads"]],
-        "verdicts": found.get("verdicts"),
+        "workloads": _texts(found["workloads"]),
         "faults": [
             {
                 "nemesis": str(each["nemesis"]),
@@ -68,6 +97,30 @@ def _fields(found: dict[str, Any]) -> dict[str, object]:
             for each in found["faults"]
         ],
     }
+
+
+def _job_fields(found: dict[str, Any]) -> dict[str, object]:
+    bars = [
+        {
+            **{key: str(each[key]) for key in ("lane", "kind", "label")},
+            **{key: int(each[key]) for key in ("from_ms", "until_ms")},
+        }
+        for each in found["bars"]
+    ]
+    return {
+        "job": str(found["job"]),
+        "began_ms": int(found["began_ms"]),
+        "seconds": round((found["ended_ms"] - found["began_ms"]) / 1e3, 1),
+        "finding": bool(found["finding"]),
+        "rows": int(found["rows"]),
+        "columns": _texts(found["columns"]),
+        "first_rows": [[None if cell is None else str(cell) for cell in row] for row in found["first_rows"]],
+        "bars": bars,
+    }
+
+
+def _texts(found: Any) -> list[str]:
+    return [str(each) for each in found]
 
 
 def _since(at_ns: int | None, began_ns: int) -> float | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 from playwright.sync_api import Browser, expect
 
 from quorum.console.server import ConsoleOptions, serving
@@ -84,4 +88,35 @@ def test_a_page_whose_console_ends_is_stale_and_keeps_its_content(
         pages.open()
     pages.wait("stale")
     expect(pages.get("node")).to_have_count(3)
+    context.close()
+
+
+def test_runs_show_what_was_concluded_and_when_it_happened(
+    browser: Browser, options: ConsoleOptions, tmp_path: Path
+) -> None:
+    bar = {"lane": "broker 1", "kind": "registered", "from_ms": 5, "until_ms": 9, "label": "generation 4"}
+    job = {"job": "flapping", "began_ms": 1000, "ended_ms": 3500, "finding": False, "rows": 1, "bars": [bar]}
+    job |= {"columns": ["broker", "bounces"], "first_rows": [["1", "0"]]}
+    fault = {"nemesis": "kill", "target": "node-1", "started_ns": 2, "stopped_ns": 3}
+    run = {"seed": 7, "workloads": ["bank"], "began_ns": 1, "ended_ns": 10**10, "faults": [fault]}
+    check = {"check": "total", "state": "bad", "judged": 7, "problems": ["it is 99"]}
+    files = {
+        "z/run.json": run,
+        "z/verdicts.json": {"failed": True, "missing": [], "checks": [check]},
+        "y/_job.json": job,
+        "x/run.json": run,
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(content))
+    context = browser.new_context()
+    with in_thread(lambda: serving(replace(options, results=tmp_path)), "console") as (console, _):
+        pages = Pages(context.new_page(), console.url)
+        pages.open("#/runs")
+        expect(pages.get("check", name="total", state="bad")).to_contain_text("it is 99")
+        expect(pages.get("run", name="x")).to_contain_text("no verdicts")
+        pages.get("run", name="y").get_by_role("button").click()
+        expect(pages.get("row")).to_have_text("10")
+        expect(pages.get("bars")).to_contain_text("broker 1")
+        pages.check()
     context.close()

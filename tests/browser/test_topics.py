@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -18,15 +19,20 @@ RECORDS = 30
 
 
 @pytest.fixture(scope="module", autouse=True)
-def topics(cluster: BrokerCluster) -> None:
-    """Topic `orders` with 30 records, of which group `billing` has read 10; an empty one; one to delete."""
+def times(cluster: BrokerCluster) -> list[int]:
+    """Topic `orders` with 30 records, of which group `billing` has read 10; an empty one; one to delete.
+
+    Returns the times of the records in ms, all of them different.
+    """
+    begun_ms = int(time.time() * 1000) - 1000 * RECORDS
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     admin.create_topics([NewTopic("orders", 2, 3), NewTopic("quiet", 1, 1), NewTopic("doomed", 1, 1)])
     admin.close()
     with KafkaProducer(bootstrap_servers=cluster.bootstrap) as producer:
         for number in range(RECORDS):
             value = b'{"order": %d, "mark": "\xe2\x80\xae"}' % number
-            producer.send("orders", value, key=b"k%d" % number, partition=0).get(WAIT_S)
+            at_ms = begun_ms + 1000 * number
+            producer.send("orders", value, b"k%d" % number, partition=0, timestamp_ms=at_ms).get(WAIT_S)
     consumer = KafkaConsumer(
         bootstrap_servers=cluster.bootstrap, group_id="billing", enable_auto_commit=False
     )
@@ -34,6 +40,7 @@ def topics(cluster: BrokerCluster) -> None:
     consumer.seek(TopicPartition("orders", 0), 10)
     consumer.commit()
     consumer.close()
+    return [begun_ms + 1000 * number for number in range(RECORDS)]
 
 
 def test_topics_are_sorted_by_lag_and_searched(pages: Pages) -> None:
@@ -72,7 +79,7 @@ def test_a_topic_shows_partitions_settings_and_groups(pages: Pages) -> None:
     pages.open("#/topics/never", state="empty")
 
 
-def test_records_are_read_from_the_address_and_filtered(pages: Pages) -> None:
+def test_records_are_read_from_the_address_a_time_and_filtered(pages: Pages, times: list[int]) -> None:
     tab = pages.open("#/topics/orders?tab=records&partition=0&offset=5")
     rows = pages.get("record")
     expect(rows).to_have_count(RECORDS - 5)
@@ -85,6 +92,22 @@ def test_records_are_read_from_the_address_and_filtered(pages: Pages) -> None:
     pages.press("Read")
     expect(rows).to_have_count(1)
     expect(rows).to_have_attribute("data-offset", "17")
+    tab.get_by_label("Filter").fill("")
+    tab.get_by_label("From time").fill(str(times[20]))
+    pages.press("Read")
+    expect(rows.first).to_have_attribute("data-offset", "20")
+    expect(rows).to_have_count(RECORDS - 20)
+    expect(tab).to_have_url(f"{pages.url}#/topics/orders?tab=records&partition=0&offset=20")
+    tab.get_by_label("From time").fill("2020-01-31 12:00")
+    pages.press("Read")
+    expect(rows).to_have_count(RECORDS)
+    tab.get_by_label("From time").fill("2100-01-31T12:00Z")
+    pages.press("Read")
+    expect(rows).to_have_count(0)
+    tab.get_by_label("From time").fill("soon")
+    pages.press("Read")
+    expect(tab.get_by_text("time = 'soon' is no time")).to_be_visible()
+    pages.expected = ("the server responded with a status of 400",)
 
 
 def test_a_topic_is_deleted_by_its_name_and_stays_in_the_past(pages: Pages, zookeeper: KazooClient) -> None:
@@ -148,7 +171,23 @@ def test_offsets_of_a_group_are_reset_with_a_preview(pages: Pages) -> None:
     box.get_by_role("button", name="Confirm").click()
     expect(tab.get_by_role("status")).to_have_text("1 offsets of group billing are reset")
     expect(offset).to_have_attribute("data-lag", str(RECORDS))
+    pages.press("Reset offsets")
+    box.get_by_label("Topic").select_option("orders")
+    box.get_by_label("Partitions").fill("0")
+    box.locator("#dialog-to").select_option("shift")
+    box.locator("#dialog-shift").fill("x")
+    box.get_by_role("button", name="Preview").click()
+    expect(box.get_by_role("alert")).to_contain_text("value = 'x' is no number of records")
+    box.locator("#dialog-shift").fill("7")
+    box.get_by_role("button", name="Preview").click()
+    expect(pages.get("preview")).to_contain_text("orders007+7")
+    box.locator("#dialog-to").select_option("time")
+    box.locator("#dialog-time").fill("2020-01-31 12:00")
+    box.get_by_role("button", name="Preview").click()
+    expect(pages.get("preview")).to_contain_text("to the first record at or after 2020-01-31T")
+    tab.keyboard.press("Escape")
     pages.open("#/groups/nobody", state="empty")
+    pages.expected = ("the server responded with a status of 400",)
 
 
 def test_a_consumer_is_a_member_of_its_group(pages: Pages, cluster: BrokerCluster) -> None:

@@ -2,6 +2,7 @@
 
     chaos-results/<utc>-<seed>/history/<process>.jsonl   two lines an operation
                               /run.json                  workloads, faults, topology
+                              /verdicts.json             what the checkers conclude
                               /final.jsonl               what the cluster holds at the end
                               /output/*.log              what the processes printed
                               /timeline.html             all of it to look at
@@ -229,6 +230,8 @@ def _keep_outputs(folder: Path, cluster: ChaosCluster) -> None:
 
 #: what the cluster holds when all is healed
 FINAL: Final = "final.jsonl"
+#: what the checkers conclude; written again each time that they judge
+VERDICTS: Final = "verdicts.json"
 
 
 def judge_run(folder: Path) -> Report:
@@ -256,4 +259,14 @@ def judge_run(folder: Path) -> Report:
     write_timeline(folder, record, operations, verdicts)
     counts = Counter(each.outcome for each in operations)
     recovery = figures(operations, record["faults"])
-    return Report(folder, record["faults"], counts, verdicts, recovery, missing)
+    report = Report(folder, record["faults"], counts, verdicts, recovery, missing)
+    (folder / VERDICTS).write_text(json.dumps(_verdicts(report), indent=1) + "\n")
+    return report
+
+
+def _verdicts(report: Report) -> dict[str, object]:
+    checks = [
+        {"check": each.check, "state": each.state, "judged": each.judged, "problems": list(each.problems)}
+        for each in report.verdicts
+    ]
+    return {"failed": report.failed, "missing": report.missing, "checks": checks}

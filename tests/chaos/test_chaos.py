@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,3 +40,6 @@ def test_nothing_is_wrong_under_chaos(
     assert not report.failed, summary(report)
     assert report.operations["ok"] > 1000
     assert (report.folder / "timeline.html").stat().st_size > 10_000
+    written = json.loads((report.folder / "verdicts.json").read_text())
+    assert [each["check"] for each in written["checks"]] == [each.check for each in report.verdicts]
+    assert not written["failed"]

@@ -372,6 +372,33 @@ def test_runs_are_read_from_their_folder(tmp_path: Path, quorum: Ensemble) -> No
             "stopped": 2.0,
             "ready": None,
         }
+        assert (first["kind"], first["verdicts"]) == ("chaos", None)
+        checks = [{"check": "lost", "state": "bad", "judged": 7, "problems": ["key 3"]}]
+        verdicts = {"failed": True, "missing": [], "checks": checks}
+        (tmp_path / "a" / "verdicts.json").write_text(json.dumps(verdicts))
+        *_, first = Console(running.url).get("/api/runs").fields["items"]
+        assert first["verdicts"] == verdicts
+
+
+def test_answers_of_jobs_are_among_the_runs(tmp_path: Path, quorum: Ensemble) -> None:
+    bar = {"lane": "broker 1", "kind": "registered", "from_ms": 5, "until_ms": 9, "label": "generation 4"}
+    job = {
+        "job": "flapping",
+        "began_ms": 1000,
+        "ended_ms": 3500,
+        "finding": False,
+        "rows": 2,
+        "columns": ["broker", "bounces"],
+        "first_rows": [["1", None]],
+        "bars": [bar],
+    }
+    (tmp_path / "flapping").mkdir()
+    (tmp_path / "flapping" / "_job.json").write_text(json.dumps(job))
+    options = ConsoleOptions(quorum.admin_urls, port=0, results=tmp_path)
+    with in_thread(lambda: serving(options), "console") as (running, _):
+        (found,) = Console(running.url).get("/api/runs").fields["items"]
+        assert (found["kind"], found["seconds"], found["bars"]) == ("job", 2.5, [bar])
+        assert (found["rows"], found["first_rows"]) == (2, [["1", None]])
 
 
 # -- its life ------------------------------------------------------------------------------------------------

@@ -190,6 +190,11 @@ def test_answers_and_pictures_go_to_files(
     assert "orders-0" in picture.read_text()
     counts = written("flapping", "json").select("broker", "registrations", "bounces").collect()
     assert sorted(map(tuple, counts)) == sorted(row[:3] for row in oracle.flapping(cluster.rows))
+    summary = json.loads((tmp_path / "json" / "_job.json").read_text())
+    assert (summary["job"], summary["rows"], summary["finding"]) == ("flapping", len(counts), False)
+    stays = sum(row[1] for row in counts)
+    assert len(summary["bars"]) == stays and {bar["kind"] for bar in summary["bars"]} == {"registered"}
+    assert all(bar["from_ms"] <= bar["until_ms"] for bar in summary["bars"])
     replicas = written("leader_at", "csv", "--all").where("name = 'orders-0'").collect()[0].replicas
     assert sorted(replicas.split(",")) == ["1", "2", "3"]
     words = ("--input", str(cluster.recording), "--format", "json", "--out", str(tmp_path / "json"))

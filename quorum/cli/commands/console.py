@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--read-only", action="store_true", help="refuse every change")
     about = "let pages read records of topics also where --host is not loopback"
     parser.add_argument("--records", action="store_true", help=about)
-    about = "folder whose folders are results of `make chaos`"
+    about = "folder whose folders are results of `make chaos` and of Spark jobs"
     parser.add_argument("--results", metavar="DIR", type=Path, help=about)
     add_tls_options(parser)
     parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)

@@ -8,7 +8,8 @@ export const done = signal("");
 
 /**
  * Open a dialog.
- * title: what the button says; action: name of the action; fields: [{name, label, kind, value, options, hint}];
+ * title: what the button says; action: name of the action; fields: [{name, label, kind, value, options, hint, when}],
+ * when: (values) → whether the field is there;
  * body: (values) → what is sent; confirmName: [names, one of which has to be typed]; onDone: (answer) → void.
  */
 export function openDialog(action) {
@@ -74,7 +75,7 @@ function Dialog({ title, action, intro, fields = [], body, confirmName = null, r
     <form method="dialog" onSubmit=${(event) => (event.preventDefault(), preview ? named && confirm() : look())}>
       <h2>${title}</h2>
       ${intro && html`<p>${intro}</p>`}
-      ${fields.map((each) => html`<${Field} key=${each.name} ...${each} value=${values[each.name]} onInput=${change(each.name)} />`)}
+      ${fields.filter((each) => !each.when || each.when(values)).map((each) => html`<${Field} key=${each.name} ...${each} value=${values[each.name]} onInput=${change(each.name)} />`)}
       ${confirmName !== null &&
       html`<label for="dialog-name">Type the name
         <input id="dialog-name" autocomplete="off" spellcheck="false" placeholder=${plain(confirmName[0])} value=${typed}

@@ -3,10 +3,15 @@ import { html, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
 import { Chip, Main, Search } from "./parts.js";
 import { asOf, get, hrefOf, mayAct, useView } from "./state.js";
-import { count, counted, plain } from "./text.js";
+import { count, counted, momentOf, plain } from "./text.js";
 
 const EVERY_MS = 2500;
 const groupPath = (path) => path.startsWith("/consumers/");
+
+const GOALS = [
+  ["earliest", "the first record"], ["latest", "behind the last record"], ["offset", "an offset"],
+  ["time", "the first record at or after a time"], ["shift", "some records on or back"],
+];
 
 export function Groups() {
   const [search, setSearch] = useState("");
@@ -42,9 +47,16 @@ export function Group({ name }) {
       intro: html`Group <code>${plain(name)}</code>; it must have no members.`,
       fields: [
         { name: "topic", label: "Topic", kind: "select", value: "", options: [["", "all topics"], ...topics.map((each) => [each, each])] },
-        { name: "to", label: "To", kind: "select", value: "earliest", options: [["earliest", "the first record"], ["latest", "behind the last record"]] },
+        { name: "partitions", label: "Partitions", hint: "Numbers by commas; empty: all.", when: (values) => values.topic !== "" },
+        { name: "to", label: "To", kind: "select", value: "earliest", options: GOALS },
+        { name: "offset", label: "Offset", when: (values) => values.to === "offset", hint: "Within the log of each partition." },
+        { name: "time", label: "Time", when: (values) => values.to === "time", hint: "As 2026-01-31 12:00 (the time of this machine), with a zone, or ms since 1970." },
+        { name: "shift", label: "Records", when: (values) => values.to === "shift", hint: "Back if negative, as -100." },
       ],
-      body: (values) => ({ group: name, topic: values.topic, to: values.to }),
+      body: (values) => ({
+        group: name, topic: values.topic, partitions: values.topic && values.partitions.replace(/\s/g, ""), to: values.to,
+        value: values.to === "time" ? momentOf(values.time) : (values[values.to] ?? "").trim(),
+      }),
     });
   return html`<${Main} page="group" name=${name} title=${plain(name)} state=${absent && view.state === "ready" ? "empty" : view.state} problem=${view.problem}>
     <div class="head"><h1>${plain(name)}</h1>${found?.found && html`<${Chip} kind=${found.status}>${plain(found.status)}<//>`}

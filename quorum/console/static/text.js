@@ -119,6 +119,14 @@ export function timeText(ms) {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** A time that was typed, as ms since 1970: without a zone, it is that of this machine. What is none stays. */
+export function momentOf(typed) {
+  const text = typed.trim().replace(/^(\d{4}-\d\d-\d\d) +/, "$1T");
+  const local = /^\d{4}-\d\d-\d\d$/.test(text) ? `${text}T00:00` : text;
+  const ms = /^\d+$/.test(text) ? NaN : Date.parse(local);
+  return Number.isNaN(ms) ? text : String(ms);
+}
+
 export function agoText(ms) {
   const seconds = Math.max(0, Math.round((Date.now() - ms) / 1000));
   if (seconds < 60) return `${seconds} s ago`;

@@ -3,7 +3,7 @@ import { html, useRef, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
 import { Chip, Formats, Main, Search, Tabs } from "./parts.js";
 import { address, asOf, get, hrefOf, mayAct, session, setParams, useView } from "./state.js";
-import { bytesOf, bytesText, count, counted, formatted, plain, textOf, timeText } from "./text.js";
+import { bytesOf, bytesText, count, counted, formatted, momentOf, plain, textOf, timeText } from "./text.js";
 
 // Ends of logs are in no znode: they are asked for again and again.
 const EVERY_MS = 2500;
@@ -122,6 +122,7 @@ function Records({ name, found }) {
   const { params } = address.value;
   const [partition, setPartition] = useState(params.partition ?? "0");
   const [offset, setOffset] = useState(params.offset ?? "");
+  const [time, setTime] = useState("");
   const [filter, setFilter] = useState("");
   const [format, setFormat] = useState("text");
   const [read, setRead] = useState({ items: [], told: "", reading: false });
@@ -132,15 +133,15 @@ function Records({ name, found }) {
   const go = async (from) => {
     const mine = {};
     running.current = mine;
-    const begin = from || found.partitions.find((each) => String(each.id) === partition)?.start || "0";
-    setParams({ partition, offset: begin }, { replace: true });
-    let next = begin, looked = 0;
+    let next = from, looked = 0;
     const items = [];
     setRead({ items, told: "Reading…", reading: true });
     try {
       while (running.current === mine && items.length < HELD_MAX) {
-        const page = await get("records", { topic: name, partition, offset: next, filter });
+        // Where it begins by a time, or at the first record, is the server's to say.
+        const page = await get("records", { topic: name, partition, offset: next, time: next ? "" : momentOf(time), filter });
         if (running.current !== mine) return;
+        if (!items.length && !looked) setParams({ partition, offset: page.offset }, { replace: true });
         items.push(...page.items);
         next = page.next_offset;
         looked += page.looked_at;
@@ -165,7 +166,8 @@ function Records({ name, found }) {
   return html`<form class="tools" onSubmit=${(event) => (event.preventDefault(), go(offset))}>
       <label class="inline">Partition <select value=${partition} onChange=${(event) => setPartition(event.currentTarget.value)}>
         ${found.partitions.map((each) => html`<option key=${each.id} value=${String(each.id)}>${each.id}</option>`)}</select></label>
-      <label class="inline">From offset <input type="text" inputmode="numeric" pattern="[0-9]*" size="9" value=${offset} placeholder="first" onInput=${(event) => setOffset(event.currentTarget.value)} /></label>
+      <label class="inline">From offset <input type="text" inputmode="numeric" pattern="[0-9]*" size="9" value=${offset} placeholder="first" onInput=${(event) => (setOffset(event.currentTarget.value), setTime(""))} /></label>
+      <label class="inline">From time <input type="text" size="16" value=${time} placeholder="2026-01-31 12:00" title="The time of this machine, with a zone, or ms since 1970" onInput=${(event) => (setTime(event.currentTarget.value), setOffset(""))} /></label>
       <label class="inline">Filter <input type="text" size="14" value=${filter} placeholder="in key or value" onInput=${(event) => setFilter(event.currentTarget.value)} /></label>
       <${Formats} value=${format} onChange=${setFormat} />
       <button class="primary">Read</button>
