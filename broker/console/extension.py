@@ -18,9 +18,9 @@ from aiohttp import web
 from broker.console.acting import Acting
 from broker.console.kafka import KafkaAsker, addresses
 from broker.console.meaning import concerns, meaning
-from broker.console.pages import Pages
+from broker.console.pages import Pages, listed
 from broker.console.topics import TopicCopy, Topics, items, partitions_of, past_topics, past_znodes
-from quorum.console.extension import PageAction, PageCall, Rows
+from quorum.console.extension import Lists, PageAction, PageCall, Rows
 from quorum.console.upstream import NodeRefusalError, Upstream
 from quorum.errors import UnreachableError
 from quorum.health.seen import QuorumSeen
@@ -70,6 +70,13 @@ class BrokerPages:
             except (UnreachableError, NodeRefusalError):
                 pass
         return self._rows
+
+    async def lists(self, upstream: Upstream, patience_s: float) -> Lists:
+        """List topics and groups; of a quorum without brokers there are none."""
+        topics = await self._topics.now(upstream)
+        if not topics and not self._rows.brokers:
+            return Lists()
+        return listed(topics, await self._kafka.logs(upstream, topics, patience_s))
 
     async def past_rows(self, call: PageCall, as_of: int) -> Rows:
         """Read brokers and topics as they were."""

@@ -117,13 +117,13 @@ class KafkaAsker:
         """Ask again the next time: something was changed."""
         self._asked_s = float("-inf")
 
-    async def logs(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
+    async def logs(self, nodes: Upstream, topics: TopicRows, patience_s: float = PATIENCE_S) -> LogsSeen:
         """Return what brokers say of partitions with a leader, or what they said last, if they are slow."""
         if self._refreshing is None or self._refreshing.done():
             if asyncio.get_running_loop().time() - self._asked_s < FRESH_S:
                 return self._logs
             self._refreshing = asyncio.create_task(self._refresh(nodes, topics))
-        await asyncio.wait({self._refreshing}, timeout=PATIENCE_S)
+        await asyncio.wait({self._refreshing}, timeout=patience_s)
         return self._logs
 
     async def _refresh(self, nodes: Upstream, topics: TopicRows) -> None:

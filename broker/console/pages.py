@@ -23,7 +23,7 @@ from broker.console.past_groups import past_groups
 from broker.console.topics import ShownPartition, Topic, TopicCopy, Topics, past_topics
 from quorum.admin.reading import Says, fields_of, read_query
 from quorum.admin.view import BadInputError, json_answer
-from quorum.console.extension import PageCall
+from quorum.console.extension import Lists, PageCall
 from quorum.console.guarding import RefusalError
 from quorum.console.znodes import CALL, Zxid
 from quorum.errors import QuorateError, shown
@@ -267,6 +267,16 @@ async def _first(client: BrokerClient, key: PartitionKey, time: str) -> int:
         remedy = "write one as 2026-01-31T12:00Z, or as ms since 1970"
         raise BadInputError(f"time = {shown(time)} is no time", remedy, "time") from error
     return (await reset_goals(client, goal, (key,), {}))[key]
+
+
+def listed(topics: Topics, logs: LogsSeen) -> Lists:
+    """List all topics and groups: the worst state first, then the largest lag."""
+    lags = logs.lags_by_topic()
+    rows = [_topic_row(each, logs, lags) for each in topics.values()]
+    rows.sort(key=lambda row: (_RANKS[row["status"]], -int(row["lag"] or 0), row["name"]))
+    groups = [_group_row(each, logs) for each in logs.groups.values()]
+    groups.sort(key=lambda row: (-int(row["lag"] or 0), row["name"]))
+    return Lists(tuple(rows), tuple(groups), logs.problem)
 
 
 async def _refuse_records(_request: web.Request) -> web.Response:

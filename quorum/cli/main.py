@@ -35,6 +35,7 @@ from quorum.cli.commands import (
     shell,
     snapshot,
     status,
+    top,
     up,
     users,
 )
@@ -74,6 +75,7 @@ _BUILT_IN: dict[str, Command] = {
     "serve": serve,
     "status": status,
     "console": console,
+    "top": top,
     "doctor": doctor,
     "bundle": bundle,
     "members": members,

@@ -38,6 +38,20 @@ class Rows(NamedTuple):
     not_preferred: int | None = None
 
 
+class Lists(NamedTuple):
+    """What an extension lists where there are no pages (`quorate top`), what needs attention first.
+
+    Attributes:
+        topics: one object each, with name, status, lag.
+        groups: one object each, with name, status, lag.
+        problem: why something of it is not known, else None.
+    """
+
+    topics: tuple[Mapping[str, object], ...] = ()
+    groups: tuple[Mapping[str, object], ...] = ()
+    problem: str | None = None
+
+
 class PageCall(NamedTuple):
     """The request of an action.
 
@@ -81,6 +95,13 @@ class Extension(Protocol):
 
     async def rows(self, upstream: Upstream, quorum: QuorumSeen, /) -> Rows:
         """Look at what runs on top of the quorum."""
+
+    async def lists(self, upstream: Upstream, patience_s: float, /) -> Lists:
+        """List all of what runs on top of the quorum.
+
+        Raises:
+            UnreachableError, NodeRefusalError: no node tells it.
+        """
 
     async def past_rows(self, call: PageCall, as_of: int, /) -> Rows:
         """Read what ran on top of the quorum after a transaction."""

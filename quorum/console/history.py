@@ -197,9 +197,8 @@ class History:
             if not below:
                 del self._gone_below[_parent(path)]
 
-    async def follow(self, upstream: Upstream) -> None:
-        """Read the change log to its end, and then as it grows, until cancelled."""
-        from_zxid = 0
+    async def follow(self, upstream: Upstream, from_zxid: int = 0) -> None:
+        """Read the change log from a transaction to its end, and then as it grows, until cancelled."""
         while True:
             try:
                 answer = await upstream.ask(

@@ -105,10 +105,10 @@ class Watcher:
         self.overview: Overview | None = None
         self.closed = False
 
-    async def run(self) -> None:
-        """Look while somebody watches, and follow the change log, until cancelled."""
+    async def run(self, from_zxid: int = 0) -> None:
+        """Look while somebody watches, and follow the change log from a transaction on, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.history.follow(self._upstream))
+            group.create_task(self.history.follow(self._upstream, from_zxid))
             group.create_task(self._look_again_and_again())
 
     async def fresh(self) -> Overview:
@@ -161,7 +161,7 @@ class Watcher:
                 self._wanted.clear()
                 if self.overview is not None and self._watched_at_s <= self.overview.at_s:
                     await self._wanted.wait()
-            await self._look()
+            await self.look()
             took_s = time.monotonic() - begun_s
             self._wanted.clear()
             with contextlib.suppress(TimeoutError):
@@ -169,7 +169,8 @@ class Watcher:
             # A cluster whose records change all the time is not looked at all the time.
             await asyncio.sleep(min(0.1, took_s))
 
-    async def _look(self) -> None:
+    async def look(self) -> Overview:
+        """Look once; `run` does it again and again."""
         begun_s = time.monotonic()
         quorum = await look_at_quorum(self._upstream.asker, self._upstream.urls, named=self._named)
         self._known |= {node.process.url: node for node in quorum.nodes}
@@ -188,7 +189,7 @@ class Watcher:
         cluster_id = next((node.cluster_id for node in self._known.values() if node.cluster_id), None)
         looked = (each.examined for each in self._looked)
         found = report(cluster_id, examine(QUORUM_CHECKS, quorum), *looked, processes)
-        await self._publish(quorum, found)
+        return await self._publish(quorum, found)
 
     async def _examine(self, examiner: Examiner, quorum: QuorumSeen) -> Looked:
         try:
@@ -197,7 +198,7 @@ class Watcher:
         except TimeoutError:
             return Looked(skip_all(examiner.CHECKS, f"it took longer than {REST_TIMEOUT_S:g} s"))
 
-    async def _publish(self, quorum: QuorumSeen, found: Report) -> None:
+    async def _publish(self, quorum: QuorumSeen, found: Report) -> Overview:
         leads = any(node.leader_id is not None for node in quorum.nodes)
         newest = max((node for node in quorum.nodes if node.leader_id is not None), key=_term, default=None)
         if newest is not None and newest.leader_id is not None:
@@ -214,6 +215,7 @@ class Watcher:
             self._tell([])
         async with self._done:
             self._done.notify_all()
+        return self.overview
 
 
 def _term(node: NodeSeen) -> int:

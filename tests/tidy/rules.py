@@ -64,6 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.health": set(),
     "quorum.doctor": {"admin", "config", "errors", "health", "platform"},
     "quorum.console": {"admin", "changelog", "doctor", "errors", "health", "platform"},
+    "quorum.top": {"console", "doctor", "errors", "platform"},
     "quorum.cli.shell": {"client", "config", "errors", "platform", "wire"},
     "quorum.cli.offline": {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
@@ -82,7 +83,7 @@ ALLOWED: dict[str, set[str]] = {
             "health",
             "launcher",
         ),
-        *("metadata", "node", "platform"),
+        *("metadata", "node", "platform", "top"),
     },
     "quorum.cli": {"admin", "cli.commands", "config", "errors", "platform"},
     "quorum.__main__": {"cli"},

@@ -1,0 +1,1 @@
+"""The overview, topics and groups of a cluster in a terminal (see looking.py)."""
