@@ -37,7 +37,7 @@ ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
-.PHONY: help up test test-long lint format java maven strace kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -45,7 +45,7 @@ help: ## show this list
 up: $(VENV)/.installed ## start three nodes on 2181-2183 and three brokers on 9092-9094, until Ctrl-C (options: make up ARGS="--nodes 1 --brokers 1")
 	@exec $(BIN)/quorate up $(ARGS)
 
-test: lint java maven strace kcat chromium toxiproxy ## everything that must pass on every change
+test: lint java maven strace systemd-analyze promtool kcat chromium toxiproxy ## everything that must pass on every change
 	@minutes=; took() { minutes+=$$(printf '\n%7.1f  %s' "$$((10 * ($$(date +%s) - $$begun) / 6))e-2" "$$1"); }; \
 	$(foreach suite,$(SUITES),echo "== $(suite)"; begun=$$(date +%s); \
 	  $(BIN)/python -m pytest $(suite) -m "not long and not alone" $(ON_ALL_CORES_$(suite)) $(ARGS); took $(suite);) \
@@ -53,7 +53,7 @@ test: lint java maven strace kcat chromium toxiproxy ## everything that must pas
 	$(BIN)/python -m pytest $(SUITES) -m "alone and not long" $(ARGS); took "alone: what judges times"; \
 	echo "minutes:$$minutes"
 
-test-long: $(VENV)/.installed-dev java maven strace kcat toxiproxy faketime ## the tests that take minutes: once before a release
+test-long: $(VENV)/.installed-dev java maven strace systemd-analyze kcat toxiproxy faketime ## the tests that take minutes: once before a release
 	$(BIN)/python -m pytest tests -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style, format and types
@@ -110,6 +110,12 @@ java: ## see that a JDK of Java 17 or newer is there: a real ZooKeeper is the or
 
 strace: ## see that strace is there: a test checks that what is acknowledged is durable
 	@bash deploy/ensure-strace.sh
+
+systemd-analyze: ## see that systemd-analyze is there: it judges the units of deploy/systemd
+	@bash deploy/ensure-systemd-analyze.sh
+
+promtool: $(VENV)/.installed-dev ## see that promtool is there: it tries the alert rules
+	@bash deploy/ensure-promtool.sh $(BIN)
 
 maven: ## see that Maven is there: it fetches what tests take of Apache Kafka
 	@bash deploy/ensure-maven.sh

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from quorum.errors import UsageError
 from quorum.platform.foreground import add_server_arguments, set_up_logging, stop_requests
 from quorum.platform.open_files import raise_open_files
+from quorum.platform.service_manager import telling
 
 if TYPE_CHECKING:
     from broker.config.broker import BrokerConfig
@@ -101,7 +102,8 @@ async def _serve(config: BrokerConfig, parent_fd: int | None) -> None:
         gc.freeze()
         stopped = asyncio.ensure_future(broker.run_until_stopped())
         either: set[asyncio.Future[Any]] = {stop_request, stopped}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        async with telling(broker.state.readiness):
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if stop_request.done():
             log.info("broker %d stops: %s", config.broker.id, stop_request.result())
         await broker.stop()

@@ -75,13 +75,15 @@ def run(arguments: argparse.Namespace) -> int:
 async def _serve(options: object, parent_fd: int | None) -> None:
     from quorum.console.server import ConsoleOptions, serving
     from quorum.platform.foreground import stop_requests
+    from quorum.platform.service_manager import telling
 
     assert isinstance(options, ConsoleOptions)
     with stop_requests(parent_fd, lambda: None) as stop:
         async with serving(options) as console:
             print(f"console: {console.url}", flush=True)
             either: set[asyncio.Future[Any]] = {stop, console.watching}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            async with telling(lambda: (True, console.url)):
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if console.watching.done():
                 console.watching.result()
 

@@ -20,6 +20,7 @@ from quorum.config.settings import flag_overrides
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.platform.foreground import add_server_arguments, set_up_logging, stop_requests
 from quorum.platform.open_files import raise_open_files
+from quorum.platform.service_manager import telling
 
 if TYPE_CHECKING:
     from quorum.config.node import NodeConfig
@@ -116,7 +117,8 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
         gc.freeze()
         stopped = asyncio.ensure_future(node.run_until_stopped())
         either: set[asyncio.Future[Any]] = {stop_request, stopped}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        async with telling(node.view.readiness):
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if stop_request.done():
             log.info("node %d stops: %s", config.node.id, stop_request.result())
         await node.stop(hand_over=True)
