@@ -103,9 +103,22 @@ def _read(path: str) -> dict[str, str] | None:
                 replace_file(f"{path}/{name}", content)
                 sync_folder(path)
         return found
-    if damage is not None:
-        raise damage
-    return None
+    if damage is None:
+        return None
+    versions = {_version(content) for content in found_contents}
+    if not versions & {"", _VERSION}:
+        version = max(versions)
+        raise ForeignLogDirectoryError(
+            f"{path}/{META_NAME} has version {version}, and this build reads {_VERSION}",
+            "start the build that wrote it, or a newer one; the directory stays as it is",
+        )
+    raise damage
+
+
+def _version(content: bytes) -> str:
+    """Return the version that a file names, "" for none: it rises with any file of the directory."""
+    found = re.search(rb"^version=([0-9]{1,9})$", content, re.MULTILINE)
+    return "" if found is None else found[1].decode()
 
 
 def _parse(path: str, content: bytes) -> dict[str, str]:

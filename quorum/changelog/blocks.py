@@ -22,6 +22,7 @@ import msgpack
 from quorum.core.tree import Traced
 
 HEADER: Final = Struct(">4sIIqqq")
+#: the last byte is the number of the format
 MAGIC: Final = b"QCL1"
 #: largest body; an entry and the images of what it replaced are far below
 BODY_BYTES_MAX: Final = 1 << 31
@@ -85,6 +86,12 @@ class Readable(Protocol):
 def body_of(block: Block) -> BlockBody:
     """Decode a block's body."""
     return BlockBody(*msgpack.unpackb(block.body, raw=False, use_list=False))
+
+
+def format_at(file: Readable, offset: int) -> int | None:
+    """Return the format of the block that begins at an offset, whole or not; None where none begins."""
+    magic = file.pread(len(MAGIC), offset)
+    return int(magic[3:]) if magic[:3] == MAGIC[:3] and magic[3:].isdigit() else None
 
 
 def scan(file: Readable, offset: int, end: int) -> Iterator[tuple[int, Block]]:

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from quorum.changelog.blocks import Block, scan
-from quorum.errors import DataDamagedError, told_by_os
+from quorum.changelog.blocks import MAGIC, Block, format_at, scan
+from quorum.errors import DataDamagedError, DataDirError, told_by_os
 from quorum.platform.runtime import Disk, File
 
 log = logging.getLogger("quorate.changelog")
@@ -145,6 +145,7 @@ class ChangeFiles:
         self._disk.make_dirs(self._folder)
         segments = self._segments
         for path in self._paths():
+            self._check_format(path)
             first_zxid = int(path[-len("0123456789abcdef.changes") :][:16], 16)
             if first_zxid <= zxid:
                 segments.append(ChangelogSegment(path, first_zxid, places=None))
@@ -164,6 +165,20 @@ class ChangeFiles:
         return [
             f"{self._folder}/{name}" for name in self._disk.listdir(self._folder) if _NAME.fullmatch(name)
         ]
+
+    def _check_format(self, path: str) -> None:
+        """Refuse a segment that another build began, before anything is cut off."""
+        file = self._disk.open(path)
+        try:
+            found, known = format_at(file, 0), int(MAGIC[3:])
+        finally:
+            file.close()
+        if found is not None and found > known:
+            raise DataDirError(
+                f"{path} has format {found}, and this build reads up to {known}",
+                "start the build that wrote it, or a newer one; or move the folder away, which loses history "
+                "and no state",
+            )
 
     def _measure(self, segment: ChangelogSegment) -> None:
         """Take the size of a closed segment; it was durable before the next one began."""

@@ -7,7 +7,7 @@ context of the open entry. It knows no clock: stamps, terms and indexes come wit
 
 Zxids: one per create of any kind, delete, setData, setACL, multi, createSession, closeSession (failed ones
 too), effective expiry, effective deletion of a container or TTL node and change of members; none for attach,
-sync, register, no-op, answers, fenced or unknown commands and void proposals.
+sync, register, no-op, answers, feature levels, fenced or unknown commands and void proposals.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ from quorum.core.codes import (
     UINT64_MAX,
     UNIMPLEMENTED,
 )
+from quorum.core.feature_levels import BASE_LEVEL, raised_level
 from quorum.core.founding import plant
 from quorum.core.invariants import verify
-from quorum.core.members import cluster_id_of, describe_members, described_version, same_members
+from quorum.core.members import cluster_id_of, describe_members, same_members
 from quorum.core.quotas import QuotaRule
 from quorum.core.reaping import find_due
 from quorum.core.records import HEADER_BYTES
@@ -69,6 +70,7 @@ _SESSION: Final = -2002
 _CLOSED: Final = -2003
 _ATTACHED: Final = -2004
 _ORIGIN: Final = -2005
+_LEVEL: Final = -2006
 #: unsigned 64-bit numbers are shifted into the signed range of the digest's array
 _SHIFT: Final = 1 << 63
 
@@ -95,6 +97,8 @@ class StateMachine:
         self.sessions: Final = self.transaction.sessions
         #: ids of sessions given so far; never reused
         self.session_counter = 0
+        #: from which one on something new may be used; never falls
+        self.feature_level = BASE_LEVEL
         self.cluster_id = ""
         #: key of the session passwords, from entry 1
         self.session_key = b""
@@ -260,13 +264,14 @@ class StateMachine:
             term: the entry's term.
             stamp_ms: the leader's wall clock.
             proposals: a list of ["expire", session_id, nonce, judged_index], to end a session, ["reap", path,
-                czxid], to delete a container or TTL node, and ["answer", …], which changes nothing.
+                czxid], to delete a container or TTL node, ["level", feature_level], to raise it, and
+                ["answer", …], which changes nothing.
             quota_rule: what the entry does about quotas.
 
         Returns:
             A result per proposal; of a void one an error, without a zxid of its own: SESSION_EXPIRED (the
             session is gone), SESSION_MOVED (it was attached or wrote after it was judged), NO_NODE or
-            BAD_VERSION (as `find_due` says) or BAD_ARGUMENTS (no such proposal).
+            BAD_VERSION (as `find_due` says) or BAD_ARGUMENTS (no such proposal, or no rise of the level).
         """
         self._open(index, term, stamp_ms)
         self.transaction.quota_rule = quota_rule
@@ -434,6 +439,10 @@ class StateMachine:
                 return self._expire(arguments)
             case ["reap", *arguments]:
                 return self._reap(arguments)
+            case ["level", *arguments] if level := raised_level(self.feature_level, arguments):
+                self.feature_level = level
+                self.transaction.outcomes += (_LEVEL, level)
+                return self._answer(OK)
             case ["answer", *_]:
                 return self._answer(OK)
             case _:
@@ -477,12 +486,6 @@ class StateMachine:
         """Return the failure of a command that takes a zxid."""
         self.transaction.zxid += 1
         return self._answer(err)
-
-
-def config_version(machine: StateMachine) -> int:
-    """Return the zxid since which the members are as `/zookeeper/config` says."""
-    node = machine.tree.get(CONFIG_PATH)
-    return 0 if node is None else described_version(record_of(node)[HEADER_BYTES:])
 
 
 def _opcode(command: object) -> int | None:

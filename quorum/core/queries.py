@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from quorum.core.acl import Acl, redact
 from quorum.core.codes import BAD_ARGUMENTS, NO_AUTH, NO_NODE, PERM_ADMIN, PERM_READ, PERM_WRITE
-from quorum.core.machine import StateMachine
-from quorum.core.records import ACL_MASK, STAT_BYTES, acl_field_of, data_of
+from quorum.core.machine import CONFIG_PATH, StateMachine
+from quorum.core.members import described_version
+from quorum.core.records import ACL_MASK, HEADER_BYTES, STAT_BYTES, acl_field_of, data_of
 from quorum.core.tree import Directory, Node, record_of, stat_of
 
 
@@ -25,6 +26,12 @@ def _readable(machine: StateMachine, path: str, identities: object) -> Node | in
     if number and not tree.acls.permits(number, PERM_READ, identities):
         return NO_AUTH
     return node
+
+
+def config_version(machine: StateMachine) -> int:
+    """Return the zxid since which the members are as `/zookeeper/config` says."""
+    node = machine.tree.get(CONFIG_PATH)
+    return 0 if node is None else described_version(record_of(node)[HEADER_BYTES:])
 
 
 def may_write(machine: StateMachine, path: str, identities: object) -> bool:

@@ -84,6 +84,7 @@ def process_seen(
         _whole(metrics.value("process_max_fds")),
         metrics.by_label("quorate_tls_certificate_expiry_seconds", "name"),
         metrics.value("quorate_broker_longest_turn_seconds"),
+        _whole(metrics.value("quorate_feature_level_supported")),
     )
 
 

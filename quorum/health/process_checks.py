@@ -31,10 +31,20 @@ def _versions_differ(seen: ProcessesSeen) -> Iterator[Found] | Skipped:
             by_version.setdefault(process.version, []).append(process.name)
     if not by_version:
         return Skipped("no process says its version")
-    if len(by_version) == 1:
-        return iter(())
-    told = "; ".join(f"{version}: {', '.join(names)}" for version, names in sorted(by_version.items()))
-    return iter((Found("cluster", f"versions differ: {told}", "finish the update of the others"),))
+    found = list(_levels_differ(seen))
+    if len(by_version) > 1:
+        told = "; ".join(f"{version}: {', '.join(names)}" for version, names in sorted(by_version.items()))
+        found.append(Found("cluster", f"versions differ: {told}", "finish the update of the others"))
+    return iter(found)
+
+
+def _levels_differ(seen: ProcessesSeen) -> Iterator[Found]:
+    levels = {each.name: each.feature_level for each in seen.processes if each.feature_level is not None}
+    least, most = min(levels.values(), default=0), max(levels.values(), default=0)
+    if least < most:
+        old = ", ".join(name for name, level in levels.items() if level == least)
+        what = f"the feature level cannot rise above {least}: {old} supports no more, others up to {most}"
+        yield Found("cluster", what, f"finish the update of {old}; up to then every node can still go back")
 
 
 def _clocks_differ(seen: ProcessesSeen) -> Iterator[Found] | Skipped:

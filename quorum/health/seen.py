@@ -20,6 +20,7 @@ class ProcessSeen(NamedTuple):
         open_files, open_files_max: of the process.
         expiries: {NAME of its [tls.NAME]: when the first certificate expires}.
         longest_turn_s: the longest that one piece of work held its event loop of late.
+        feature_level: the highest that the build of a node supports.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ProcessSeen(NamedTuple):
     open_files_max: int | None = None
     expiries: Mapping[str, float] = {}
     longest_turn_s: float | None = None
+    feature_level: int | None = None
 
 
 class MemberSeen(NamedTuple):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from quorum.config.address import Address
 from quorum.config.node import NodeConfig
 from quorum.config.sasl_users import SaslUsers, required_schemes
+from quorum.core.feature_levels import FEATURE_LEVEL
 from quorum.core.machine import StateMachine
 from quorum.errors import PASSING_ERRNOS, DataDirError, QuorateError, told_by_os
 from quorum.node.compaction import Compaction
@@ -103,6 +104,7 @@ class QuorumMember:
         on_failure: Callable[[BaseException], None],
         sizes: Sizes | None = None,
         audit: AuditLog | None = None,
+        feature_level: int = FEATURE_LEVEL,
     ) -> None:
         """Open, recover and lock the data directory, and make this life's origin incarnation durable.
 
@@ -114,6 +116,7 @@ class QuorumMember:
             on_failure: called once, with the story, when the member stopped itself.
             sizes: bounds that the configuration does not know.
             audit: where clients' writes and refusals are noted.
+            feature_level: the highest that this build supports.
         """
         self.config = config
         self.runtime = runtime
@@ -124,7 +127,10 @@ class QuorumMember:
         self._attached = self._ended = False
         #: why this start cannot write
         self._start_error: BaseException | None = None
-        self.storage = storage = open_storage(config.node, config.raft, disk, start, runtime.random)
+        self._feature_level = feature_level
+        self.storage = storage = open_storage(
+            config.node, config.raft, disk, start, runtime.random, feature_level=feature_level
+        )
         #: whether the identity is to be written as soon as the disk has room
         self._identity_waits = False
         self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
@@ -160,6 +166,7 @@ class QuorumMember:
             identity.incarnation,
             str(self.config.members[identity.node_id]),
             self.core.founding_term if self._attached else None,
+            self._feature_level,
         )
 
     def hears_nobody(self) -> bool:
@@ -171,7 +178,8 @@ class QuorumMember:
         if not self._attached:
             return Admission()
         leader_id = self.engine.leader_id if self.engine.hears_leader() else None
-        return Admission(self.engine.configuration, self.replica.configuration(), leader_id or 0)
+        applied, level = self.replica.configuration(), self.replica.machine.feature_level
+        return Admission(self.engine.configuration, applied, leader_id or 0, level)
 
     def peer_proved(self, peer: PeerIdentity) -> None:
         """Take notice of whom a hello proved, let in or not: a founder waits for all others."""
@@ -239,6 +247,7 @@ class QuorumMember:
             entry_bytes_max=self.entry_bytes_max,
             container_check_interval_ms=config.limits.container_check_interval_ms,
             enforce_quota=config.limits.enforce_quota,
+            feature_level=self._feature_level,
         )
         frontend.attach(replica)
         self.snapshotter = Snapshotter(
@@ -368,9 +377,10 @@ class QuorumMember:
     # --- what the parts tell ----------------------------------------------------------------------
 
     def _entry_applied(self, entry: Entry) -> None:
-        """Count an applied entry for the snapshots; the one that records this disk names its cluster."""
+        """Count an applied entry for the snapshots; the identity keeps the cluster and its level."""
         self.snapshotter.entry_applied(entry)
-        if entry.kind in CONFIGURATION_KINDS:
+        risen = self.replica.machine.feature_level > self.storage.identity.feature_level
+        if risen or entry.kind in CONFIGURATION_KINDS:
             self._write_identity()
             self._transport.recheck_identities()
 
@@ -408,6 +418,7 @@ class QuorumMember:
         try:
             if own:
                 self.storage.learn_cluster_id(own)
+            self.storage.learn_feature_level(self.replica.machine.feature_level)
         except OSError as error:
             if error.errno not in PASSING_ERRNOS:
                 self.engine.fail(self._cannot_write(error))

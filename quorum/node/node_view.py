@@ -88,6 +88,7 @@ class RunningNodeView:
             "zxid": machine.zxid,
             "state_digest": machine.state_digest.hex(),
             "sessions": len(machine.sessions),
+            "feature_level": machine.feature_level,
             "client_port": listen.client and listen.client.port,
             "secure_client_port": listen.secure_client and listen.secure_client.port,
             "members": self._members(),
@@ -132,6 +133,8 @@ class RunningNodeView:
                 "incarnation": member.incarnation or None,
                 "role": self._role_of(node_id, status, voter=voter, refused=node_id in refused),
                 "voter": voter,
+                # the highest feature level that its build supports
+                "feature_level": self._replica.levels.of_member(node_id),
                 # incarnation of a process that speaks for this member and does not count, and why not
                 "refused": refused[node_id].incarnation if node_id in refused else None,
                 "refusal": refused[node_id].reason if node_id in refused else None,
@@ -302,6 +305,12 @@ class RunningNodeView:
                 sum(quota.is_above_soft_limit() for quota in machine.tree.quotas.values()),
             ),
             ("quorate_sessions", "Sessions", len(machine.sessions)),
+            ("quorate_feature_level", "Feature level of the cluster", machine.feature_level),
+            (
+                "quorate_feature_level_supported",
+                "The highest feature level that this node's build supports",
+                replica.levels.supported_level,
+            ),
             ("quorate_connections", "Client connections of this node", len(self._frontend.connections)),
             ("quorate_watches", "Watches of this node's clients", watches),
             (

@@ -20,7 +20,9 @@ from typing import Any, Protocol
 
 import msgpack
 
-from quorum.core.machine import StateMachine, config_version
+from quorum.core.feature_levels import FEATURE_LEVEL
+from quorum.core.machine import StateMachine
+from quorum.core.queries import config_version
 from quorum.core.quotas import QuotaRule
 from quorum.core.results import RunOutcome
 from quorum.core.session_tracker import SessionTracker
@@ -30,6 +32,7 @@ from quorum.node.batches import BACKLOG_BYTES_MAX, Batches
 from quorum.node.catching_up import CatchingUp
 from quorum.node.digests import DigestCheck
 from quorum.node.expiry import Expiry
+from quorum.node.levels import Levels
 from quorum.platform.histogram import Histogram
 from quorum.platform.runtime import Runtime
 from quorum.raft.core.configuration import Configuration, parse_configuration
@@ -103,6 +106,7 @@ class NodeReplica:
         entry_bytes_max: int,
         container_check_interval_ms: float,
         enforce_quota: bool = False,
+        feature_level: int = FEATURE_LEVEL,
     ) -> None:
         """Join the parts; nothing is submitted before the engine starts.
 
@@ -119,6 +123,7 @@ class NodeReplica:
             entry_bytes_max: what the log takes; a run that no batch of this size can hold is refused.
             container_check_interval_ms: how often the leader looks for containers and TTL nodes that are due.
             enforce_quota: whether hard limits of quotas count for the writes of this node's clients.
+            feature_level: the highest that this node supports.
         """
         self.machine = machine
         self.watches: WatchTable[Any] = WatchTable()
@@ -145,6 +150,7 @@ class NodeReplica:
             deadline_ms=forward_deadline_ms,
         )
         self.digests = DigestCheck(engine, machine)
+        self.levels = Levels(engine, feature_level)
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._nonce = incarnation << 32
         self._ready_term = 0
@@ -237,6 +243,7 @@ class NodeReplica:
             shape, proposals = fields_of(kind, payload)
             rule = QuotaRule.KEPT if shape >= CONTROL_FORMAT else QuotaRule.IGNORED
             results = self.machine.apply_control(index, term, stamp_ms, proposals, rule)
+            self.levels.check(self.machine)
             self._clients.applied(None, RunOutcome(0, 0, results))
             self.administration.answers_applied(proposals)
         elif kind == EntryKind.REGISTER:
@@ -319,6 +326,7 @@ class NodeReplica:
 
     def install(self, machine: StateMachine) -> None:
         """Replace the state by that of a snapshot; clients of this node come back and arm their watches."""
+        self.levels.check(machine)
         self.machine = machine
         self.digests.installed(machine)
         self.watches = WatchTable()
@@ -416,6 +424,8 @@ class NodeReplica:
         self._reported_ms = now_ms
         if self._engine.leads:
             self.digests.say()
+            if self._engine.accepts_proposals:
+                self.levels.maybe_raise(self.machine)
             if self.log_is_long:
                 for node_id in self._engine.peer_ids():
                     self._engine.send(LogIsLong(self._engine.term, self._engine.node_id, node_id))

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorum.config.node import NodeSection, RaftSection
+from quorum.core.feature_levels import FEATURE_LEVEL
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLayoutError, SnapshotLoader
 from quorum.errors import DataDirError, refused_by_disk, told_by_os
+from quorum.node.levels import check_data_dir
 from quorum.platform.runtime import DirectoryLock, Disk
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
@@ -33,6 +35,7 @@ from quorum.raft.datadir.identity import (
     open_data_dir,
     snapshot_directory,
     store_cluster_id,
+    store_feature_level,
 )
 from quorum.raft.journal.journal import Journal, JournalOptions
 from quorum.raft.journal.start import Recovered
@@ -52,7 +55,7 @@ class Storage:
     """An open data directory.
 
     Attributes:
-        identity: whose it is; gets the cluster id when entry 1 is applied.
+        identity: whose it is; gets the cluster id when entry 1 is applied, and the feature level.
         machine: the state as of the snapshot, empty if there is none; the engine applies the log after
             it.
         mark: the snapshot as the Raft core needs to know it.
@@ -83,6 +86,10 @@ class Storage:
         self.identity = store_cluster_id(self.disk, self.data_dir, known, cluster_id)
         return known is not self.identity
 
+    def learn_feature_level(self, feature_level: int) -> None:
+        """Write a risen level of the cluster to the identity; durable on return."""
+        self.identity = store_feature_level(self.disk, self.data_dir, self.identity, feature_level)
+
     def close(self) -> None:
         """Close the journal and let go of the directory."""
         self.journal.close()
@@ -96,6 +103,8 @@ def open_storage(
     start: Start,
     rng: random.Random,
     warn: Callable[[str], None] = log.warning,
+    *,
+    feature_level: int = FEATURE_LEVEL,
 ) -> Storage:
     """Open, recover and lock a data directory, formatting or forcing it where `start` asks for that.
 
@@ -106,12 +115,15 @@ def open_storage(
         start: what it may do.
         rng: draws ids (the operating system's source).
         warn: takes a line about each thing that is changed, or not used.
+        feature_level: the highest that this build supports; a directory of a higher one is refused.
     """
     data_dir = str(node.data_dir)
     identity, lock = open_data_dir(disk, data_dir, node.cluster, node.id, start=start, rng=rng)
     storage: Storage | None = None
     try:
+        check_data_dir(data_dir, identity.feature_level, feature_level)
         storage = _load(data_dir, raft, disk, identity, lock, warn)
+        check_data_dir(data_dir, storage.machine.feature_level, feature_level)
         storage.settle_cluster_id()
         if start is Start.FORCE_NEW_CLUSTER and force_new_cluster(
             disk,

@@ -25,9 +25,9 @@ from quorum.core.codes import (
     OK,
     RECONFIG_IN_PROGRESS,
 )
-from quorum.core.machine import CONFIG_PATH, StateMachine, config_version
+from quorum.core.machine import CONFIG_PATH, StateMachine
 from quorum.core.members import members_of
-from quorum.core.queries import may_write
+from quorum.core.queries import config_version, may_write
 from quorum.errors import NoLeaderError, QuorateError, StaleConfigurationError, UnknownMemberError
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.requests import Reconfig

@@ -97,6 +97,8 @@ class _Program:
         choices = self._choices
         if choices.rarely(8):
             return choices.value()
+        if choices.rarely(8):
+            return ["level", choices.below(4)]
         if choices.below(2):
             return ["expire", self._session(), self._session(), choices.pick((0, 2**40))]
         return ["reap", choices.pick(_PATHS), choices.below(32)]

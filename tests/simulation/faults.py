@@ -41,6 +41,7 @@ from tests.simulation.network_faults import (
 from tests.simulation.operators import Change
 from tests.simulation.sim_node import SimNode
 from tests.simulation.slow_disks import SLOW_DISKS, hang_disk, slow_disk
+from tests.simulation.upgrades import update
 from tests.support.memory_disk import Cut
 
 #: between two looks at a node that is to come to something
@@ -727,6 +728,7 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         grow,
         shrink,
         lose_majority,
+        update,
     )
 }
 
@@ -754,6 +756,7 @@ SELDOM = {
     "refuse_segment": 0.05,
     "break_second": 0.1,
     "hang_disk": 0.15,
+    "update": 0.1,
 }
 #: {profile: {fault: weight}}
 PROFILES: dict[str, dict[str, float]] = {
@@ -788,6 +791,9 @@ PROFILES: dict[str, dict[str, float]] = {
         *_SNAPSHOTS, "crash_compacting", "crash_taking", "kill_one", "transfer", fall_behind=3.0
     ),
     # An empty disk has no snapshot yet, whose name could be other than durable.
+    "updates": _mix(
+        "update", "kill_one", "crash", "isolate", "transfer", "fall_behind", *_MEMBERS, update=3.0
+    ),
     "compaction": _mix(
         "refuse_segment", "break_second", "lose_disk", "kill_one", "transfer", break_second=3.0
     ),

@@ -140,7 +140,7 @@ class Connection:
         self.acceptor = acceptor
         self.key = (sender.node_id, receiver.node_id)
         #: the sender, as the receiver's callbacks are given it
-        self.node = PeerNode(sender.node_id, "", dialler.incarnation)
+        self.node = PeerNode(sender.node_id, "", dialler.incarnation, dialler.feature_level)
         self.opened_ms = now_ms
         self.arrive_ms = 0.0
         self.broken = False
@@ -664,7 +664,8 @@ class SimTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         if peer.dialling is not None:
             peer.dialling.cancel()
             peer.dialling = None
-        self._onNodeConnected(PeerNode(peer.node_id, peer.address, incarnation))
+        proven = connection.acceptor
+        self._onNodeConnected(PeerNode(peer.node_id, peer.address, incarnation, proven.feature_level))
 
     def arrive(self, connection: Connection, chunk: tuple[Any, ...] | None) -> None:
         """Take a chunk, or the opening of a connection."""

@@ -131,6 +131,8 @@ class Operators:
             return
         else:
             mode = Start.JOIN
+            # An older build may not be let in any more.
+            node.feature_level = max(each.feature_level for each in self._site.nodes.values())
         if node.start(mode):
             # It has read everything that it needs, and goes on from there.
             self._healthy.pop(node.node_id, None)

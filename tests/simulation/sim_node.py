@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from quorum.config.node import NodeConfig
+from quorum.core.feature_levels import FEATURE_LEVEL
 from quorum.errors import DataDirError
 from quorum.node.member import QuorumMember, Sizes
 from quorum.raft.datadir.identity import IDENTITY_NAME, Start
@@ -60,6 +61,7 @@ class SimNode:
         escapes: exceptions that left a callback of the event loop.
         joins: whether the disk is new and the next start is `serve --join`.
         dark: the machine is without power, so that nobody answers for it.
+        feature_level: the highest that the build of the next life supports.
         crashes: ends within a call of the disk.
         syncs: fsyncs that took time.
         loop_stalls: how often an fsync held up the loop for LOOP_STALL_MS or longer.
@@ -92,6 +94,7 @@ class SimNode:
         self.runtime: SimRuntime | None = None
         self.transport: SimTransport | None = None
         self.lives = 0
+        self.feature_level = FEATURE_LEVEL
         self.refusals: list[Story] = []
         self.failures: list[Story] = []
         self.escapes: list[Story] = []
@@ -178,6 +181,7 @@ class SimNode:
             start=mode,
             on_failure=self._failed,
             sizes=self._sizes,
+            feature_level=self.feature_level,
         )
         # What is kept longer than it must hides what goes too early.
         member.storage.journal.segment_before = lambda index: index  # type: ignore[method-assign]

@@ -31,6 +31,7 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.settings import build_config, draw_sizes
 from tests.simulation.sim_node import DiskSpeed, SimNode
 from tests.simulation.timeline import LogTap, Timeline
+from tests.simulation.upgrades import level_problem
 
 FOUNDED_MS = 2_000.0
 #: after everything was healed and started
@@ -264,6 +265,8 @@ class World:
         self._until(self._are_expired, SETTLED_WITHIN_MS, "sessions that nobody keeps do not end")
         self._run(max(self._span.run_ms_min, self.scheduler.now_ms + 1000.0))
         self._until(self._is_level, SETTLED_WITHIN_MS, "the nodes do not stay level")
+        if problem := level_problem(self.members()):
+            raise InvariantBroken("feature level", problem)
         self.operators.gone = True
 
     def _until(self, holds: Callable[[], bool], within_ms: float, problem: str) -> None:

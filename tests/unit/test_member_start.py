@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorum.config.node import NodeConfig
+from quorum.core.feature_levels import FEATURE_LEVEL
 from quorum.errors import DataDirError
 from quorum.node.member import QuorumMember
 from quorum.raft.datadir.identity import IDENTITY_NAME, Start, load_identity
@@ -35,11 +36,15 @@ def started(config: NodeConfig, disk: MemoryDisk, start: Start = Start.PLAIN) ->
     return member
 
 
-def attached(config: NodeConfig, disk: MemoryDisk) -> tuple[QuorumMember, ManualRuntime, list[BaseException]]:
+def attached(
+    config: NodeConfig, disk: MemoryDisk, feature_level: int = FEATURE_LEVEL
+) -> tuple[QuorumMember, ManualRuntime, list[BaseException]]:
     """A founder that runs, its runtime, and what stopped it."""
     failures: list[BaseException] = []
     runtime = ManualRuntime()
-    member = QuorumMember(config, runtime, disk, start=Start.BOOTSTRAP, on_failure=failures.append)
+    member = QuorumMember(
+        config, runtime, disk, start=Start.BOOTSTRAP, on_failure=failures.append, feature_level=feature_level
+    )
     member.attach(Nowhere())  # type: ignore[arg-type]  # the contract, but for what nobody calls
     member.start()
     return member, runtime, failures

@@ -14,8 +14,8 @@ from quorum.node.replica import NodeReplica
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.requests.payloads import (
     BATCH_FORMAT,
-    CONTROL_FORMAT,
     ENFORCING_BATCH_FORMAT,
+    LEVEL_FORMAT,
     REGISTER_FORMAT,
     REQUEST_FORMAT,
     UNCOUNTED_BATCH_FORMAT,
@@ -27,7 +27,7 @@ from tests.unit.core.driver import Driver, data_at
 
 FORMATS = {
     EntryKind.BATCH: ENFORCING_BATCH_FORMAT,
-    EntryKind.CONTROL: CONTROL_FORMAT,
+    EntryKind.CONTROL: LEVEL_FORMAT,
     EntryKind.REGISTER: REGISTER_FORMAT,
 }
 #: tests/unit/raft/test_requests.py has requests, which change no state
@@ -195,7 +195,7 @@ def test_the_format_of_a_batch_says_what_quotas_do(known: int, *, refused: bool,
     assert ("enforces_quota" in described) == (known == ENFORCING_BATCH_FORMAT)
 
 
-@pytest.mark.parametrize(("known", "stats"), [(3, b"count=2,bytes=0"), (CONTROL_FORMAT, b"count=1,bytes=0")])
+@pytest.mark.parametrize(("known", "stats"), [(3, b"count=2,bytes=0"), (LEVEL_FORMAT, b"count=1,bytes=0")])
 def test_the_format_of_a_proposal_says_whether_stats_are_written(known: int, stats: bytes) -> None:
     bench = Bench()
     client = bench.client

@@ -82,6 +82,8 @@ class Identity(NamedTuple):
         incarnation: 32 hex digits, drawn at formatting.
         founder: formatted by --bootstrap; otherwise the log must make this node a voter before it votes.
         cluster_id: 32 hex digits, "" until the log entry that records the incarnation was applied.
+        feature_level: of the cluster, as of what this node applied; the state has it, too, and may be behind
+            that of the last life.
     """
 
     cluster_name: str
@@ -89,6 +91,7 @@ class Identity(NamedTuple):
     incarnation: str
     founder: bool
     cluster_id: str = ""
+    feature_level: int = 1
 
 
 def journal_directory(data_dir: str) -> str:
@@ -231,6 +234,15 @@ def store_cluster_id(disk: Disk, data_dir: str, identity: Identity, cluster_id: 
     return known
 
 
+def store_feature_level(disk: Disk, data_dir: str, identity: Identity, feature_level: int) -> Identity:
+    """Note the cluster's level, so that an older build refuses the directory at once; durable on return."""
+    if identity.feature_level >= feature_level:
+        return identity
+    known = identity._replace(feature_level=feature_level)
+    write_identity(disk, data_dir, known)
+    return known
+
+
 def write_identity(disk: Disk, data_dir: str, identity: Identity) -> None:
     """Replace the identity in one step; durable on return."""
     write_aside(disk, data_dir, IDENTITY_NAME, _encode(identity))
@@ -261,6 +273,8 @@ def _encode(identity: Identity) -> bytes:
         "founder": identity.founder,
         "cluster_id": identity.cluster_id,
     }
+    if identity.feature_level > 1:
+        fields["feature_level"] = identity.feature_level
     return (json.dumps({**fields, "checksum": _checksum(fields)}, indent=2, sort_keys=True) + "\n").encode()
 
 
@@ -290,7 +304,9 @@ def _decode(path: str, content: bytes) -> Identity:
             "founder": bool(founder),
             "cluster_id": str(cluster_id),
         } if _HEX_32.fullmatch(incarnation) and (not cluster_id or _HEX_32.fullmatch(cluster_id)):
-            return Identity(cluster, node_id, incarnation, founder, cluster_id)
+            level = fields.get("feature_level", 1)
+            if type(level) is int and level >= 1:
+                return Identity(cluster, node_id, incarnation, founder, cluster_id, level)
     raise DataDamagedError(path, 0, f"its fields are not those of an identity: {sorted(fields)}", remedy)
 
 

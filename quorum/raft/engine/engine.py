@@ -103,7 +103,8 @@ class Engine:
         self.applied_index = applied_index
         #: True on a leader that applied the first entry of its own term and hands leadership to nobody
         self.accepts_proposals = False
-        self._links = MemberLinks(transport, peer_ids)
+        #: which members are connected, and what each proved in its hello
+        self.links = MemberLinks(transport, peer_ids)
         #: {index: [(term, callback)]} of entries whose fate somebody waits for
         self._waiting: dict[int, list[tuple[int, Callable[[bool], None]]]] = {}
         self._undurable = Undurable()
@@ -186,7 +187,7 @@ class Engine:
 
     def send(self, message: ShellMessage) -> None:
         """Send a message that is not the core's, best effort."""
-        node = self._links.connected.get(message.receiver)
+        node = self.links.connected.get(message.receiver)
         if node is not None:
             self._turn.sent = True
             self._transport.send(node, message)
@@ -218,14 +219,14 @@ class Engine:
     def peer_connected(self, node: PeerNode) -> None:
         """A link to a member is up (called by the transport)."""
         if not self._stopped:
-            self._links.connected[node.node_id] = node
+            self.links.connected[node.node_id] = node
             self.step(PeerUp(node.node_id))
             self._guard("peer_connected", self._application.peer_connected, node.node_id)
 
     def peer_disconnected(self, node: PeerNode) -> None:
         """A link to a member ended (called by the transport)."""
         if not self._stopped:
-            self._links.connected.pop(node.node_id, None)
+            self.links.connected.pop(node.node_id, None)
             self.step(PeerDown(node.node_id))
 
     def receive(self, node: PeerNode, message: Message | ShellMessage) -> None:
@@ -335,7 +336,7 @@ class Engine:
             self._journal.submit(records, partial(self._on_durable, seq))
             self._turn.submitted = True
         for message in ready.messages:
-            node = self._links.connected.get(message.receiver)
+            node = self.links.connected.get(message.receiver)
             if node is not None:
                 self._turn.sent = True
                 self._transport.send(node, message)
@@ -386,14 +387,14 @@ class Engine:
         # While no leader is known ticks are closer.
         self._arm_ticker(self._runtime.monotonic_ms())
         if soft_state.leader_id:
-            self._links.drop_others(self._core.linked_members())
+            self.links.drop_others(self._core.linked_members())
         self._application.leadership_changed(soft_state)
 
     def _take_configuration(self, configuration: Configuration) -> None:
-        self._links.peers = configuration.peer_ids(self.node_id)
+        self.links.peers = configuration.peer_ids(self.node_id)
         members = self._core.linked_members()
-        self._links.add(members)
-        self._links.drop_others(members)
+        self.links.add(members)
+        self.links.drop_others(members)
 
     # --- what the shell above asks ----------------------------------------------------------------
 
@@ -414,12 +415,12 @@ class Engine:
 
     def peer_ids(self) -> list[int]:
         """The other members, ascending."""
-        return list(self._links.peers)
+        return list(self.links.peers)
 
     def voter_ids(self) -> tuple[int, ...]:
         """The voters of the latest configuration; before there is one, everybody that is known."""
         configuration = self.configuration
-        return (self.node_id, *self._links.peers) if configuration is None else tuple(configuration.voters)
+        return (self.node_id, *self.links.peers) if configuration is None else tuple(configuration.voters)
 
     @property
     def configuration(self) -> Configuration | None:
@@ -437,12 +438,12 @@ class Engine:
 
     def is_connected(self, node_id: int) -> bool:
         """Tell whether the link to a member is up."""
-        return node_id in self._links.connected
+        return node_id in self.links.connected
 
     def followers(self) -> tuple[int, int]:
         """Return how many other members are connected to this leader, and how many have all commits."""
         status = self._core.status()
-        connected = [peer for peer in status.peers if peer.node_id in self._links.connected]
+        connected = [peer for peer in status.peers if peer.node_id in self.links.connected]
         return len(connected), sum(peer.match_index >= status.commit_index for peer in connected)
 
     @property

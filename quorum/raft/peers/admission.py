@@ -26,11 +26,14 @@ class Admission(NamedTuple):
     is retired, or not the voter's while another node is heard that leads
     is not the leader's            while the leader is connected
     ============================== ====================================================
+
+    So is a build that does not support the feature level of the applied state, whatever its disk.
     """
 
     latest: Configuration | None = None  #: of the log, committed or not
     applied: Configuration | None = None  #: what it retired stays retired
     leader_id: int = 0  #: that is heard; this node itself if it leads; 0: none is heard
+    feature_level: int = 1  #: of the applied state
 
     def refusal(self, other: PeerIdentity, present: PeerIdentity | None = None) -> Refusal | None:
         """Return why this incarnation may not speak for its node id, or None.
@@ -39,6 +42,8 @@ class Admission(NamedTuple):
             other: the node that says hello, or is connected.
             present: the node that speaks for that id on an open connection; None: no other does.
         """
+        if other.feature_level < self.feature_level:
+            return _too_old(other, self.feature_level)
         disk, node_id = other.incarnation, other.node_id
         if self.applied is not None and disk in self.applied.retired:
             return _retired(other, self.applied.member(node_id))
@@ -66,6 +71,12 @@ def _retired(other: PeerIdentity, member: Member | None) -> Refusal:
         then = "stop the process, empty its data directory and start it with --join"
     remedy = f"this disk of node {other.node_id} was replaced and never counts again: {then}"
     return Refusal(RefusalReason.RETIRED, "incarnation", "not a retired one", other.incarnation, remedy)
+
+
+def _too_old(other: PeerIdentity, feature_level: int) -> Refusal:
+    remedy = f"update node {other.node_id} to the build of the others; its data directory stays as it is"
+    wanted, found = f"at least {feature_level}", f"up to {other.feature_level}"
+    return Refusal(RefusalReason.FEATURE_LEVEL, "supported feature level", wanted, found, remedy)
 
 
 def _another_disk(other: PeerIdentity, known: str) -> Refusal:

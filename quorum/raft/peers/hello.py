@@ -30,8 +30,9 @@ import msgpack
 from quorum.errors import ProtocolError, shown
 from quorum.raft.peers.sealing import frame_key
 
-#: Version of the records of this module; since 2 the frames that follow are sealed.
-HELLO_VERSION: Final = 2
+#: Version of the records of this module; since 2 the frames that follow are sealed, since 3 an identity says
+#: what its node supports, and may have more fields than this build knows.
+HELLO_VERSION: Final = 3
 NONCE_BYTES: Final = 32
 #: Largest body of one record.
 RECORD_BYTES_MAX: Final = 4096
@@ -66,6 +67,7 @@ class RefusalReason(IntEnum):
     PROTOCOL = 7
     RETIRED = 8
     ANOTHER_DISK = 9
+    FEATURE_LEVEL = 10
 
 
 class PeerIdentity(NamedTuple):
@@ -78,6 +80,8 @@ class PeerIdentity(NamedTuple):
     address: str = ""  #: host:port where others dial it; empty if it does not say
     #: the term of a founder whose log is empty; None: it founds nothing
     founding_term: int | None = None
+    #: the highest feature level that it supports
+    feature_level: int = 1
 
 
 class Refusal(NamedTuple):
@@ -259,7 +263,7 @@ class Dialler(_Hello):
 
     def begin(self) -> bytes:
         """Return the first record to write."""
-        body = self._nonce + msgpack.packb([*self._identity, self._target_id])
+        body = self._nonce + msgpack.packb([list(self._identity), self._target_id])
         self._transcript.append(body)
         return _record(_Kind.HELLO, body)
 
@@ -352,11 +356,11 @@ class Callee(_Hello):
 
     def _challenge(self, hello: bytes) -> bytes:
         values = _unpacked(hello[NONCE_BYTES:])
-        claimed = _read_identity(values[:-1]) if type(values) is list else None
-        if claimed is None or not _is_node_id(values[-1]):
+        claimed = _read_identity(values[0]) if type(values) is list and len(values) == 2 else None
+        if claimed is None or not _is_node_id(values[1]):
             raise self._unfit("hello", "an identity and a node id", shown(values))
         self._claimed = claimed
-        self._wanted_id = values[-1]
+        self._wanted_id = values[1]
         self._peer_nonce = hello[:NONCE_BYTES]
         self._transcript += (hello, self._nonce)
         return _record(_Kind.CHALLENGE, self._nonce)
@@ -450,25 +454,27 @@ def _is_node_id(value: object) -> bool:
 
 
 def _read_identity(values: Any) -> PeerIdentity | None:
-    if type(values) is not list or len(values) != len(PeerIdentity._fields):
+    """Read an identity; what a newer build says behind the known fields is left alone."""
+    if type(values) is not list or len(values) < len(PeerIdentity._fields):
         return None
-    cluster, cluster_id, node_id, incarnation, address, founding_term = values
+    values = values[: len(PeerIdentity._fields)]
+    cluster, cluster_id, node_id, incarnation, address, founding_term, feature_level = values
     if founding_term is not None and (type(founding_term) is not int or founding_term < 0):
         return None
     for text in (cluster, cluster_id, incarnation, address):
         if type(text) is not str or len(text.encode(errors="replace")) > IDENTITY_TEXT_BYTES_MAX:
             return None
-    if not _is_node_id(node_id):
+    if not _is_node_id(node_id) or type(feature_level) is not int or feature_level < 1:
         return None
-    return PeerIdentity(cluster, cluster_id, node_id, incarnation, address, founding_term)
+    return PeerIdentity(*values)
 
 
 def _read_refusal(values: Any) -> Refusal | None:
     if type(values) is not list or len(values) != len(Refusal._fields):
         return None
     reason, *texts = values
-    if type(reason) is not int or reason not in RefusalReason.__members__.values():
+    if type(reason) is not int or not all(type(text) is str for text in texts):
         return None
-    if not all(type(text) is str for text in texts):
-        return None
-    return Refusal(RefusalReason(reason), *texts)
+    # A newer build may have another reason; its words say which.
+    known = reason in RefusalReason.__members__.values()
+    return Refusal(RefusalReason(reason) if known else RefusalReason.PROTOCOL, *texts)

@@ -24,9 +24,13 @@ class PeerNode(Node):  # type: ignore[misc]  # pysyncobj is untyped
     node_id: int
     address: str  #: host:port; empty if the transport knows it already
     incarnation: str  #: proven in the hello of the connection that this object came from; else empty
+    feature_level: int  #: the highest that it supports, from the same hello
 
-    def __init__(self, node_id: int, address: str = "", incarnation: str = "") -> None:
-        super().__init__(str(node_id), node_id=node_id, address=address, incarnation=incarnation)
+    def __init__(
+        self, node_id: int, address: str = "", incarnation: str = "", feature_level: int = 1
+    ) -> None:
+        proven = {"incarnation": incarnation, "feature_level": feature_level}
+        super().__init__(str(node_id), node_id=node_id, address=address, **proven)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -465,7 +465,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def _node_of(self, peer: Peer, link: InboundLink | OutboundLink) -> PeerNode:
         assert link.identity is not None
-        return PeerNode(peer.node_id, peer.address, link.identity.incarnation)
+        proven = link.identity
+        return PeerNode(peer.node_id, peer.address, proven.incarnation, proven.feature_level)
 
     def _warn(self, link: InboundLink | OutboundLink, kind: str, text: str) -> None:
         """Write a line that names the peer's address, unless the same was said a moment ago."""

@@ -4,9 +4,10 @@ A batch, the leader's proposals and a registration are msgpack lists that begin 
 number from 1. A node applies every format up to its own and stops at a newer one: what it does not know it
 would apply otherwise than the others, and its state would part from theirs. So a release raises a format
 whenever a command or a proposal is new, or does something else than before, even if the list has the same
-shape; and it writes the format before as long as a member may know no other. The other kinds have no number:
-a no-op has no payload, and a configuration is JSON, whose unknown fields are refused. A new kind of entry
-needs a new format of the journal and of the peers' frames.
+shape; and it writes the format before as long as a member may know no other, which the feature level of the
+cluster says (quorum/core/feature_levels.py). The other kinds have no number: a no-op has no payload, and a
+configuration is JSON, whose unknown fields are refused. A new kind of entry needs a new format of the journal
+and of the peers' frames.
 
 The modules that pack and apply a payload decide what the fields after its format mean. No state.
 
@@ -33,6 +34,8 @@ ENFORCING_BATCH_FORMAT: Final = 4
 #: 1: [format, proposals] to expire sessions; 2: also to reap containers and nodes with a TTL; 3: also to
 #: answer operators' requests; 4: what is used of quotas is written
 CONTROL_FORMAT: Final = 4
+#: the same with a proposal to raise the feature level; written for that alone
+LEVEL_FORMAT: Final = 5
 #: 1: [format, node id, origin incarnation]
 REGISTER_FORMAT: Final = 1
 
@@ -41,7 +44,7 @@ BATCH_HEADS: Final = frozenset((bytes((0x95, BATCH_FORMAT)), bytes((0x95, ENFORC
 
 _KNOWN: Final = {
     EntryKind.BATCH: ENFORCING_BATCH_FORMAT,
-    EntryKind.CONTROL: CONTROL_FORMAT,
+    EntryKind.CONTROL: LEVEL_FORMAT,
     EntryKind.REGISTER: REGISTER_FORMAT,
 }
 UPDATE_REMEDY: Final = (

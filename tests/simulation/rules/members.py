@@ -191,6 +191,13 @@ RULES: Final = (
         profile="founders",
     ),
     Rule(
+        "a-level-rises-once-all-support-it",
+        "upgrade.md, The feature level",
+        "no feature level is proposed that a member, a learner too, has not said that it supports",
+        (Edit("quorum.node.levels:Levels.maybe_raise", "self.of_member(each) or 0", "self.supported_level"),),
+        profile="updates",
+    ),
+    Rule(
         "promotion-of-who-has-caught-up",
         "consensus.md, Rules of the core; dissertation §4.2.1",
         "a learner becomes a voter only when it has caught up",

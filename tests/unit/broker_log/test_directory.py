@@ -64,6 +64,17 @@ def test_a_directory_with_foreign_files_is_refused(tmp_path: Path) -> None:
 NEWER = "version=1\nbroker.id=1\ncluster.id=cluster-a\nincarnation=b\n"
 
 
+def test_a_directory_of_a_newer_build_is_refused_and_stays_as_it_is(broker: Broker) -> None:
+    broker.directory.close()
+    paths = [broker.path / name for name in ("meta.properties", "meta.properties.copy")]
+    for path in paths:
+        path.write_text(NEWER)
+    with pytest.raises(ForeignLogDirectoryError, match=r"has version 1, and this build reads 0") as caught:
+        broker.open()
+    assert "start the build that wrote it" in str(caught.value)
+    assert [path.read_text() for path in paths] == [NEWER, NEWER]
+
+
 @pytest.mark.parametrize("name", ["meta.properties", "meta.properties.copy"])
 def test_a_damaged_identity_is_written_again_from_its_copy(broker: Broker, name: str) -> None:
     incarnation = broker.directory.incarnation
@@ -86,7 +97,7 @@ def test_an_identity_without_a_checksum_is_read(broker: Broker) -> None:
     assert broker.open().incarnation == incarnation
 
 
-@pytest.mark.parametrize("content", ["", "broker.id=1\n", NEWER])
+@pytest.mark.parametrize("content", ["", "broker.id=1\n", NEWER.replace("=1", "=0", 1)])
 def test_a_damaged_identity_is_refused(broker: Broker, content: str) -> None:
     broker.directory.close()
     for name in ("meta.properties", "meta.properties.copy"):

@@ -14,6 +14,7 @@ from quorum.changelog.files import DamagedChangelogError
 from quorum.changelog.recorder import CHANGELOG_LANE, READS_MAX
 from quorum.changelog.rows import ENCODERS, JSON_LINES
 from quorum.core.machine import StateMachine
+from quorum.errors import DataDirError
 from tests.support.memory_disk import Cut, MemoryDisk
 from tests.unit.changelog.recording import FOLDER, RETENTION_BYTES_MAX, Recorded, all_rows, new_files
 from tests.unit.core.driver import replay
@@ -179,6 +180,18 @@ def test_a_folder_that_cannot_be_read_lets_the_log_begin_anew() -> None:
     driver.restart(state_after(driver, applied), applied)
     driver.client.make("/a")
     assert zxids(driver) == [rows[-1]["zxid"] + 1]
+
+
+def test_a_segment_of_a_newer_build_is_refused_and_stays_as_it_is() -> None:
+    driver = Recorded()
+    write(driver, 3)
+    name = f"{FOLDER}/{driver.disk.listdir(FOLDER)[0]}"
+    newer = b"QCL2" + driver.disk.content(name)[4:]
+    driver.disk.plant(name, newer)
+    with pytest.raises(DataDirError, match=r"\.changes has format 2, and this build reads up to 1") as caught:
+        driver.restart(state_after(driver, 1), 1)
+    assert "start the build that wrote it" in caught.value.remedy
+    assert driver.disk.content(name) == newer
 
 
 def test_damage_in_a_segment_is_told_and_not_read_over() -> None:

@@ -208,6 +208,7 @@ def dump(machine: StateMachine) -> dict[str, Any]:
         "identity": (machine.cluster_id, machine.session_key, machine.configuration, machine.session_counter),
         "digests": (machine.state_digest, machine.apply_digest),
         "origins": dict(machine.origins),
+        "feature_level": machine.feature_level,
         "sessions": {
             number: (each.timeout_ms, each.node_id, each.nonce, each.last_index, sorted(each.ephemerals))
             for number, each in machine.sessions.items()

@@ -122,6 +122,7 @@ FOUND: Final[list[tuple[Any, str, str]]] = [
     (processes(process("broker 1", open_files=81)), "open-files", "broker 1"),
     (processes(process("broker 1", clock_ahead_s=2.3)), "clocks-differ", "broker 1"),
     (processes(process("broker 1", version="1.1")), "versions-differ", "cluster"),
+    (processes(process(feature_level=2), process("node 2", feature_level=1)), "versions-differ", "cluster"),
     (processes(process("broker 1", longest_turn_s=1.5)), "loop-held", "broker 1"),
     (machine(file("secret", 0o644)), "secret-readable", "/x/secret"),
     (machine(file("secret", 0o602)), "secret-readable", "/x/secret"),

@@ -255,11 +255,11 @@ def test_every_proof_covers_direction_nonces_and_identities() -> None:
     talk = Talk(dialler(), acceptor())
     hello, (proof, confirm) = talk.to_acceptor[0][8:], (record[8:] for record in talk.to_acceptor[1:])
     challenge, verdict = (record[8:] for record in talk.to_dialler)
-    assert msgpack.unpackb(hello[NONCE_BYTES:]) == [*ONE, 2]
+    assert msgpack.unpackb(hello[NONCE_BYTES:]) == [list(ONE), 2]
     assert msgpack.unpackb(verdict[32:]) == [list(TWO), None]
 
     def mac(*parts: bytes) -> bytes:
-        covered = b"".join(struct.pack(">I", len(part)) + part for part in (b"QRTM", b"\x02", *parts))
+        covered = b"".join(struct.pack(">I", len(part)) + part for part in (b"QRTM", b"\x03", *parts))
         return hmac.new(SECRET, covered, "sha256").digest()
 
     assert proof == mac(b"dial", hello, challenge)
@@ -268,7 +268,7 @@ def test_every_proof_covers_direction_nonces_and_identities() -> None:
 
 
 def header(kind: int, size: int) -> bytes:
-    return struct.pack(">4sBBH", b"QRTM", 2, kind, size)
+    return struct.pack(">4sBBH", b"QRTM", 3, kind, size)
 
 
 @given(st.integers(0, 4), st.data())
@@ -311,8 +311,8 @@ def test_another_protocol_is_refused_at_its_first_bytes_and_not_answered(first: 
 
 def test_another_release_is_named() -> None:
     hello = bytearray(dialler().begin())
-    hello[4] = 1
-    with pytest.raises(HelloRefusedError, match="hello version: 1 there, 2 here"):
+    hello[4] = 2
+    with pytest.raises(HelloRefusedError, match="hello version: 2 there, 3 here"):
         acceptor().feed(bytes(hello))
 
 
@@ -333,16 +333,38 @@ def test_a_record_out_of_turn_is_refused(kind: int) -> None:
         None,
         [],
         7,
-        ["local", "", 1, "", "2"],
-        ["local", "", True, "", 2],
-        ["local", "", 0, "", 2],
-        [b"", "", 1, "", 2],
+        [list(ONE), "2"],
+        [list(ONE)[:-1], 2],
+        [list(ONE._replace(node_id=True)), 2],
+        [list(ONE._replace(node_id=0)), 2],
+        [list(ONE._replace(founding_term=-1)), 2],
+        [list(ONE._replace(feature_level=0)), 2],
+        [[b"", *ONE[1:]], 2],
     ],
 )
 def test_a_hello_with_odd_values_is_refused(values: object) -> None:
     body = nonce() + msgpack.packb(values)
     with pytest.raises(HelloRefusedError, match="hello"):
         acceptor().feed(header(1, len(body)) + body)
+
+
+def test_what_a_newer_build_says_besides_is_left_alone() -> None:
+    accepting = acceptor()
+    body = nonce() + msgpack.packb([[*ONE._replace(feature_level=7), "more"], 2])
+    accepting.feed(header(1, len(body)) + body)
+    assert accepting._claimed == ONE._replace(feature_level=7)
+
+
+def test_a_refusal_for_a_reason_of_a_newer_build_keeps_its_words() -> None:
+    dialling, secret = dialler(), SECRET
+    hello = dialling.begin()
+    dialling.feed(header(2, NONCE_BYTES) + bytes(NONCE_BYTES))
+    verdict = msgpack.packb([list(TWO), [99, "moon", "full", "new", "wait"]])
+    parts = (b"QRTM", b"\x03", b"accept", hello[8:], bytes(NONCE_BYTES), verdict)
+    proof = hmac.digest(secret, b"".join(struct.pack(">I", len(each)) + each for each in parts), "sha256")
+    with pytest.raises(HelloRefusedError, match="moon: full there, new here") as caught:
+        dialling.feed(header(4, len(proof + verdict)) + proof + verdict)
+    assert caught.value.refusal.reason is RefusalReason.PROTOCOL
 
 
 def test_conflict_is_symmetric() -> None:
