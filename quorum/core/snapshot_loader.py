@@ -17,7 +17,7 @@ from quorum.core.machine import DIGEST_BYTES, StateMachine
 from quorum.core.paths import is_valid_segment
 from quorum.core.records import ACL_MASK, HEADER_BYTES, STAT_BYTES, acl_field_of, owner_of, pzxid_of
 from quorum.core.sessions import Session
-from quorum.core.snapshot_walk import FORMAT
+from quorum.core.snapshot_walk import FORMAT, FORMAT_IMPORTING
 from quorum.core.tree import Directory
 from quorum.core.usage import index_quotas
 
@@ -158,12 +158,14 @@ class SnapshotLoader:
 
     def _take_header(self, values: list[object]) -> None:
         machine = self._machine
-        (_, layout, *counters), texts = _list("header", values, _HEADER_LENGTH)[:10], values[10:]
-        if layout not in (_FORMAT_WITHOUT_LIFETIMES, FORMAT):
+        layout = values[1] if len(values) > 1 else None
+        if layout not in (_FORMAT_WITHOUT_LIFETIMES, FORMAT, FORMAT_IMPORTING):
             problem = f"the format of the state is {layout!r}"
             raise SnapshotLayoutError(
-                f"{problem}, this version reads {_FORMAT_WITHOUT_LIFETIMES} and {FORMAT}"
+                f"{problem}, this version reads {_FORMAT_WITHOUT_LIFETIMES} to {FORMAT_IMPORTING}"
             )
+        length = _HEADER_LENGTH + (layout == FORMAT_IMPORTING)
+        counters, texts = _list("header", values, length)[2:10], values[10:]
         numbers = [_number(what, value) for what, value in zip(_COUNTERS, counters, strict=True)]
         machine.applied_index, machine.applied_term, machine.last_stamp_ms = numbers[:3]
         machine.transaction.zxid, machine.session_counter = numbers[3:5]
@@ -177,6 +179,8 @@ class SnapshotLoader:
             unlimited = layout == _FORMAT_WITHOUT_LIFETIMES
             self._take_acl(*([*_list("ACL", row, 2), UNLIMITED] if unlimited else _list("ACL", row, 3)))
         machine.tree.acls.next_number = _number("next ACL number", numbers[7], ACL_MASK)
+        if layout == FORMAT_IMPORTING:
+            machine.transaction.import_source = _string("source of an import", texts[8])
         for row in _list("origins", texts[6]):
             node_id, incarnation, number = _list("origin", row, 3)
             machine.origins[_number("node id", node_id, INT32_MAX)] = (

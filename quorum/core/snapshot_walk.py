@@ -27,6 +27,8 @@ from quorum.core.tree import Directory, FrozenNode, Node, Tree, freeze
 
 #: 2: an ACL comes with the lifetime of its znodes; before, all were UNLIMITED
 FORMAT: Final = 2
+#: the same with the source of an import that is under way; only then
+FORMAT_IMPORTING: Final = 3
 #: about what an overlay entry costs on top of its path and record
 _ENTRY_BYTES: Final = 250
 CHUNK_BYTES_MAX: Final = 1024 * 1024
@@ -350,9 +352,10 @@ def _header(machine: StateMachine) -> Chunk:
         [session.session_id, session.timeout_ms, session.node_id, session.nonce, session.last_index]
         for session in machine.sessions.values()
     ]
+    source = machine.transaction.import_source
     return [
         "header",
-        FORMAT,
+        FORMAT_IMPORTING if source else FORMAT,
         machine.applied_index,
         machine.applied_term,
         machine.last_stamp_ms,
@@ -369,4 +372,5 @@ def _header(machine: StateMachine) -> Chunk:
         acls,
         origins,
         sessions,
+        *([source] if source else []),
     ]

@@ -30,6 +30,7 @@ from quorum.node.batches import BACKLOG_BYTES_MAX, Batches
 from quorum.node.catching_up import CatchingUp
 from quorum.node.digests import DigestCheck
 from quorum.node.expiry import Expiry
+from quorum.node.importing import ImportSteps, OnStep
 from quorum.platform.histogram import Histogram
 from quorum.platform.runtime import Runtime
 from quorum.raft.core.configuration import Configuration, parse_configuration
@@ -45,6 +46,7 @@ from quorum.raft.requests.payloads import (
     BATCH_HEADS,
     CONTROL_FORMAT,
     ENFORCING_BATCH_FORMAT,
+    IMPORT_FORMAT,
     REQUEST_FORMAT,
     fields_of,
 )
@@ -143,6 +145,10 @@ class NodeReplica:
             self.batches.forwarder,
             lambda: config_version(self.machine),
             deadline_ms=forward_deadline_ms,
+        )
+        #: steps of an import, as operators ask this node for them
+        self.imports = ImportSteps(
+            engine.node_id, self.batches.forwarder, deadline_ms=forward_deadline_ms, bytes_max=entry_bytes_max
         )
         self.digests = DigestCheck(engine, machine)
         self._heartbeat_interval_ms = heartbeat_interval_ms
@@ -259,6 +265,15 @@ class NodeReplica:
             self._apply_request(index, term, stamp_ms, Asked(origin, incarnation, number), runs)
             return
         clients = self._clients
+        if shape == IMPORT_FORMAT:
+            asked = Asked(origin, incarnation, number)
+            given = list(self.machine.apply_batch(index, term, stamp_ms, *asked, runs, imports=True))
+            for outcome in given:
+                clients.applied(None, outcome)
+            if given and origin == self._engine.node_id:
+                self.batches.forwarder.applied(number, incarnation, now_ms)
+            self.imports.applied(asked, given)
+            return
         rule = QUOTA_RULES.get(shape, QuotaRule.IGNORED)
         outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs, rule)
         batch = None
@@ -300,6 +315,11 @@ class NodeReplica:
         """Take an operator's request; `on_outcome` gets its outcome, once, by the forward deadline."""
         submit = self._engine.guarded("a request of an operator", self.administration.submit)
         submit(request, on_outcome, self._runtime.monotonic_ms())
+
+    def import_step(self, step: list[Any], on_step: OnStep) -> None:
+        """Take a step of an import; `on_step` gets its result, once, by the forward deadline."""
+        submit = self._engine.guarded("a step of an import", self.imports.submit)
+        submit(step, on_step, self._runtime.monotonic_ms())
 
     def change_member(
         self,
@@ -393,6 +413,7 @@ class NodeReplica:
         if not stall_ms or self._late:
             self.batches.forwarder.tick(now_ms)
             self.administration.tick(now_ms)
+            self.imports.tick(now_ms)
         self._late = stall_ms > 0
         held_ms = self.batches.leader_holds_until_ms
         if held_ms is not None and held_ms <= now_ms:

@@ -301,8 +301,8 @@ def test_no_chunk_comes_twice_but_changed_ones() -> None:
 
 def test_a_foreign_format_is_named() -> None:
     chunks = good()
-    chunks[0][1] = 3
-    with pytest.raises(SnapshotFormatError, match="format of the state is 3, this version reads 1 and 2"):
+    chunks[0][1] = 4
+    with pytest.raises(SnapshotFormatError, match="format of the state is 4, this version reads 1 to 3"):
         load(chunks)
 
 
