@@ -269,6 +269,12 @@ class ChangeRefusedError(QuorateError):
     fault = Fault.OPERATOR
 
 
+class ImportRefusedError(QuorateError):
+    """A step of an import that does not fit the state of the target."""
+
+    fault = Fault.OPERATOR
+
+
 class UnknownMemberError(ChangeRefusedError):
     """A change that names a node which is not a member; nothing changed."""
 

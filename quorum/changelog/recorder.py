@@ -22,7 +22,7 @@ from quorum.changelog.files import ChangeFiles
 from quorum.changelog.past import Visitor, visit_changes
 from quorum.changelog.rows import CONTROLLER_EPOCH_PATH, UNRECORDED, epoch_of, render
 from quorum.changelog.rows import ChangelogRow as ChangelogRow  # noqa: PLC0414 - what readers are given
-from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
+from quorum.core.machine import StateMachine
 from quorum.core.tree import Node, record_of
 from quorum.platform.runtime import Runtime
 
@@ -128,10 +128,8 @@ class ChangeRecorder:
         if self._stopped or (not trace and zxid == self._zxid):
             return
         tree.trace = []
-        first_zxid = self._zxid + 1
+        first_zxid = self._zxid + 1 + machine.transaction.zxid_jump
         if cluster_id != self._cluster_id:
-            if self._cluster_id:
-                first_zxid += FORCED_ZXID_JUMP
             self._cluster_id = cluster_id
         elif zxid == self._zxid:
             # an attachment of a session alone

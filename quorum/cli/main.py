@@ -28,6 +28,7 @@ from quorum.cli.commands import (
     console,
     doctor,
     down,
+    import_cluster,
     journal,
     members,
     secret,
@@ -86,6 +87,7 @@ _BUILT_IN: dict[str, Command] = {
     "certs": certs,
     "users": users,
     "secret": secret,
+    "import": import_cluster,
 }
 
 _EXAMPLES = """\

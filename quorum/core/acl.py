@@ -191,12 +191,18 @@ def _entry(candidate: object) -> AclEntry | None:
     return (perms, scheme, name) if -INT32_MAX - 1 <= perms <= INT32_MAX else None
 
 
+def stored_entry(candidate: object) -> AclEntry | None:
+    """Return an entry as an ACL stores it, of whatever scheme; None where it is none."""
+    entry = _entry(candidate)
+    return entry if entry is not None and is_text(entry[1]) and is_text(entry[2]) else None
+
+
 def _own(identities: object) -> list[tuple[str, str]]:
     """Return the (scheme, id) pairs that "auth" means."""
     return [
         (scheme, name)
         for scheme, name in identities_of(identities)
-        if scheme in _AUTHENTICATED_SCHEMES and _is_text(name)
+        if scheme in _AUTHENTICATED_SCHEMES and is_text(name)
     ]
 
 
@@ -207,10 +213,10 @@ def _resolve(entry: AclEntry, own: list[tuple[str, str]]) -> list[AclEntry]:
         return [entry] if name == "anyone" else []
     if scheme == "auth":
         return [(perms, kind, user) for kind, user in own]
-    return [entry] if _is_valid_id(scheme, name) and _is_text(name) else []
+    return [entry] if _is_valid_id(scheme, name) and is_text(name) else []
 
 
-def _is_text(name: str) -> bool:
+def is_text(name: str) -> bool:
     """Tell whether a string has a UTF-8 form (a lone surrogate has none and fits in no snapshot)."""
     try:
         name.encode()

@@ -6,8 +6,8 @@ result; an exception means that the caller broke the order of entries. Everythin
 context of the open entry. It knows no clock: stamps, terms and indexes come with the entries.
 
 Zxids: one per create of any kind, delete, setData, setACL, multi, createSession, closeSession (failed ones
-too), effective expiry, effective deletion of a container or TTL node and change of members; none for attach,
-sync, register, no-op, answers, feature levels, fenced or unknown commands and void proposals.
+too), step of an import, effective expiry, effective deletion of a container or TTL node and change of
+members; none for attach, sync, register, no-op, answers, levels, fenced or unknown commands, void proposals.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from quorum.core.codes import (
     BAD_ARGUMENTS,
     INT32_MAX,
     INT64_MAX,
+    NOT_READ_ONLY,
     OK,
     OP_ATTACH,
     OP_CLOSE_SESSION,
@@ -40,11 +41,11 @@ from quorum.core.codes import (
     SESSION_CLOSED,
     SESSION_EXPIRED,
     SESSION_MOVED,
-    UINT64_MAX,
     UNIMPLEMENTED,
 )
 from quorum.core.feature_levels import BASE_LEVEL, raised_level
 from quorum.core.founding import plant
+from quorum.core.importing import ImportTransaction
 from quorum.core.invariants import verify
 from quorum.core.members import cluster_id_of, describe_members, same_members
 from quorum.core.quotas import QuotaRule
@@ -52,7 +53,7 @@ from quorum.core.reaping import find_due
 from quorum.core.records import HEADER_BYTES
 from quorum.core.results import Event, Result, RunOutcome, Value
 from quorum.core.sessions import Session
-from quorum.core.transaction import TreeTransaction
+from quorum.core.shapes import has_length, is_uint64, opcode_of
 from quorum.core.tree import Tree, record_of
 
 DIGEST_BYTES: Final = 16
@@ -78,10 +79,6 @@ _SHIFT: Final = 1 << 63
 _new_tuple = tuple.__new__
 
 
-def _is_uint64(number: object) -> bool:
-    return type(number) is int and 0 <= number <= UINT64_MAX
-
-
 class StateMachine:
     """The replicated state of one node.
 
@@ -92,7 +89,7 @@ class StateMachine:
     def __init__(self, snapshot_overlay_bytes_max: int = 64 * 1024 * 1024) -> None:
         self.snapshot_overlay_bytes_max: Final = snapshot_overlay_bytes_max
         self.tree: Final = Tree()
-        self.transaction: Final = TreeTransaction(self.tree)
+        self.transaction: Final = ImportTransaction(self.tree)
         #: {session id: Session}
         self.sessions: Final = self.transaction.sessions
         #: ids of sessions given so far; never reused
@@ -152,6 +149,8 @@ class StateMachine:
         number: int,
         runs: object,
         quota_rule: QuotaRule = QuotaRule.KEPT,
+        *,
+        imports: bool = False,
     ) -> Iterator[RunOutcome]:
         """Apply a batch of client commands, run by run.
 
@@ -167,6 +166,7 @@ class StateMachine:
             number: the batch's number in that incarnation, from 1.
             runs: [[session_id, nonce, identities, commands], …].
             quota_rule: what the entry does about quotas.
+            imports: whether the runs are steps of an import.
 
         Yields:
             One outcome per run; of a run that is not of that shape an empty one.
@@ -180,7 +180,7 @@ class StateMachine:
                 self._origin = origin
                 self.transaction.outcomes += (_BATCH, origin, known[1] + 1)
                 for run in runs:
-                    yield self._apply_run(run)
+                    yield self._import(run) if imports else self._apply_run(run)
         self._close()
 
     def apply_found(
@@ -216,6 +216,7 @@ class StateMachine:
             # A forced start: what other nodes acknowledged before, and clients saw, must lie below.
             self.cluster_id = cluster_id
             transaction.zxid += FORCED_ZXID_JUMP
+            transaction.zxid_jump = FORCED_ZXID_JUMP
             # Or a client would resume a session that is somebody else's by now: its password is the same.
             self.session_counter += FORCED_SESSION_ID_JUMP
             transaction.outcomes += (transaction.zxid, self.session_counter)
@@ -240,7 +241,7 @@ class StateMachine:
         """
         self._open(index, term, stamp_ms)
         effective = False
-        if type(node_id) is int and 0 <= node_id <= INT32_MAX and _is_uint64(incarnation):
+        if type(node_id) is int and 0 <= node_id <= INT32_MAX and is_uint64(incarnation):
             known = self.origins.get(node_id)
             effective = known is None or incarnation > known[0]
             if effective:
@@ -271,7 +272,8 @@ class StateMachine:
         Returns:
             A result per proposal; of a void one an error, without a zxid of its own: SESSION_EXPIRED (the
             session is gone), SESSION_MOVED (it was attached or wrote after it was judged), NO_NODE or
-            BAD_VERSION (as `find_due` says) or BAD_ARGUMENTS (no such proposal, or no rise of the level).
+            BAD_VERSION (as `find_due` says), NOT_READ_ONLY (nothing is reaped while an import is under way)
+            or BAD_ARGUMENTS (no such proposal, or no rise of the level).
         """
         self._open(index, term, stamp_ms)
         self.transaction.quota_rule = quota_rule
@@ -298,6 +300,7 @@ class StateMachine:
         self.applied_term = term
         self.last_stamp_ms = stamp_ms
         self.transaction.stamp_ms = stamp_ms
+        self.transaction.zxid_jump = 0
 
     def _close(self) -> None:
         """Continue the digests; from here on the entry counts as applied."""
@@ -328,7 +331,7 @@ class StateMachine:
         if type(run) is not list or len(run) != 4:
             return RunOutcome(0, 0, [])
         session_id, nonce, identities, commands = run
-        if type(session_id) is not int or not _is_uint64(nonce) or type(commands) is not list:
+        if type(session_id) is not int or not is_uint64(nonce) or type(commands) is not list:
             return RunOutcome(0, 0, [])
         transaction = self.transaction
         session = self.sessions.get(session_id)
@@ -342,7 +345,7 @@ class StateMachine:
             return RunOutcome(session_id, nonce, results)
         if session.nonce != nonce or session.node_id != self._origin:
             for command in remaining:
-                if _opcode(command) == OP_ATTACH:
+                if opcode_of(command) == OP_ATTACH:
                     results.append(self._attach(command, session, nonce))
                     break
                 results.append(self._answer(SESSION_MOVED))
@@ -353,11 +356,19 @@ class StateMachine:
         self._apply_attached(remaining, session, results)
         return RunOutcome(session_id, nonce, results)
 
+    def _import(self, step: object) -> RunOutcome:
+        """Apply a step of an import."""
+        transaction = self.transaction
+        transaction.mark(0, self._origin)
+        result = transaction.import_step(step)
+        self._notes += (b"import", transaction.import_source.encode())
+        return RunOutcome(0, 0, [result])
+
     def _apply_attached(self, commands: Iterator[object], session: Session, results: list[Result]) -> None:
         """Apply the commands that come from a session's own attachment; this is the hot path."""
         transaction = self.transaction
         outcomes = transaction.outcomes
-        writes = self._writes
+        writes = self._writes if not transaction.import_source else {}
         session.last_index = self.applied_index + 1
         value: Value
         for command in commands:
@@ -381,20 +392,21 @@ class StateMachine:
 
     def _apply_other(self, command: object, session: Session) -> Result:
         """Apply a command of an attached session that does not write the tree."""
-        opcode = _opcode(command)
+        opcode = opcode_of(command)
         if opcode == OP_SYNC:
-            return self._answer(OK if _has_length(command, 2) else BAD_ARGUMENTS)
+            return self._answer(OK if has_length(command, 2) else BAD_ARGUMENTS)
         if opcode == OP_CLOSE_SESSION:
-            return self._close_session(session) if _has_length(command, 1) else self._fail(BAD_ARGUMENTS)
+            return self._close_session(session) if has_length(command, 1) else self._fail(BAD_ARGUMENTS)
         if opcode == OP_ATTACH:
             return self._attach(command, session, session.nonce)
         if opcode == OP_CREATE_SESSION:
             return self._fail(BAD_ARGUMENTS)
-        return self._answer(UNIMPLEMENTED)
+        # Only an import takes the writes away.
+        return self._fail(NOT_READ_ONLY) if opcode in self._writes else self._answer(UNIMPLEMENTED)
 
     def _apply_without_session(self, command: object, session_id: int, nonce: int) -> Result:
         """Apply a command of a connection whose session does not exist: only a new session can come of it."""
-        if session_id or _opcode(command) != OP_CREATE_SESSION:
+        if session_id or opcode_of(command) != OP_CREATE_SESSION:
             return self._answer(SESSION_EXPIRED)
         timeout_ms = command[1] if type(command) is list and len(command) == 2 else None
         if type(timeout_ms) is not int or not 0 < timeout_ms <= INT32_MAX:
@@ -413,10 +425,9 @@ class StateMachine:
 
     def _attach(self, command: object, session: Session, nonce: int) -> Result:
         """Let the commands of another connection count from here on."""
-        if not _has_length(command, 1):
+        if not has_length(command, 1):
             return self._answer(BAD_ARGUMENTS)
-        session.node_id = self._origin
-        session.nonce = nonce
+        session.node_id, session.nonce = self._origin, nonce
         transaction = self.transaction
         transaction.outcomes += (_ATTACHED, session.session_id, self._origin, nonce - _SHIFT)
         events: list[Event] = [(SESSION_ATTACHED, session.session_id, self._origin, nonce)]
@@ -443,17 +454,18 @@ class StateMachine:
                 self.feature_level = level
                 self.transaction.outcomes += (_LEVEL, level)
                 return self._answer(OK)
-            case ["answer", *_]:
-                return self._answer(OK)
             case _:
-                return self._answer(BAD_ARGUMENTS)
+                is_answer = isinstance(proposal, list) and proposal[:1] == ["answer"]
+                return self._answer(OK if is_answer else BAD_ARGUMENTS)
 
     def _reap(self, arguments: list[object]) -> Result:
         """Delete a container or TTL node; void if it is another one, or not due by this entry's stamp."""
-        path = find_due(self.tree, arguments, self.last_stamp_ms)
+        transaction = self.transaction
+        # What an import has set goes when it goes at the source.
+        closed = bool(transaction.import_source)
+        path = NOT_READ_ONLY if closed else find_due(self.tree, arguments, self.last_stamp_ms)
         if isinstance(path, int):
             return self._answer(path)
-        transaction = self.transaction
         transaction.mark(0, 0)
         transaction.zxid += 1
         events = transaction.events = []
@@ -486,15 +498,3 @@ class StateMachine:
         """Return the failure of a command that takes a zxid."""
         self.transaction.zxid += 1
         return self._answer(err)
-
-
-def _opcode(command: object) -> int | None:
-    if type(command) is list and command:
-        opcode = command[0]
-        if type(opcode) is int:
-            return opcode
-    return None
-
-
-def _has_length(command: object, length: int) -> bool:
-    return type(command) is list and len(command) == length

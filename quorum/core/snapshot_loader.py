@@ -17,7 +17,7 @@ from quorum.core.machine import DIGEST_BYTES, StateMachine
 from quorum.core.paths import is_valid_segment
 from quorum.core.records import ACL_MASK, HEADER_BYTES, STAT_BYTES, acl_field_of, owner_of, pzxid_of
 from quorum.core.sessions import Session
-from quorum.core.snapshot_walk import LEVEL_FORMAT
+from quorum.core.snapshot_walk import EXTENDED_FORMAT
 from quorum.core.tree import Directory
 from quorum.core.usage import index_quotas
 
@@ -159,15 +159,16 @@ class SnapshotLoader:
     def _take_header(self, values: list[object]) -> None:
         machine = self._machine
         layout = values[1] if len(values) > 1 else None
-        if type(layout) is not int or not _FORMAT_WITHOUT_LIFETIMES <= layout <= LEVEL_FORMAT:
+        if type(layout) is not int or not _FORMAT_WITHOUT_LIFETIMES <= layout <= EXTENDED_FORMAT:
             problem = f"the format of the state is {layout!r}"
             raise SnapshotLayoutError(
-                f"{problem}, this version reads {_FORMAT_WITHOUT_LIFETIMES} to {LEVEL_FORMAT}"
+                f"{problem}, this version reads {_FORMAT_WITHOUT_LIFETIMES} to {EXTENDED_FORMAT}"
             )
-        has_level = layout == LEVEL_FORMAT
-        (_, _, *counters), texts = _list("header", values, _HEADER_LENGTH + has_level)[:10], values[10:]
-        if has_level:
-            machine.feature_level = _number("feature level", texts[-1], INT32_MAX)
+        is_extended = layout == EXTENDED_FORMAT
+        (_, _, *counters), texts = _list("header", values, _HEADER_LENGTH + 2 * is_extended)[:10], values[10:]
+        if is_extended:
+            machine.feature_level = _number("feature level", texts[8], INT32_MAX)
+            machine.transaction.import_source = _string("source of an import", texts[9])
         numbers = [_number(what, value) for what, value in zip(_COUNTERS, counters, strict=True)]
         machine.applied_index, machine.applied_term, machine.last_stamp_ms = numbers[:3]
         machine.transaction.zxid, machine.session_counter = numbers[3:5]

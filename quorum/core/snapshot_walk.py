@@ -28,9 +28,10 @@ from quorum.core.tree import Directory, FrozenNode, Node, Tree, freeze
 
 #: 2: an ACL comes with the lifetime of its znodes; before, all were UNLIMITED
 FORMAT: Final = 2
-#: the same with the feature level at the end of the header; written only above BASE_LEVEL, so that a node of
-#: the first release reads every snapshot of a cluster that it may be a member of
-LEVEL_FORMAT: Final = 3
+#: the same with the feature level and the source of an import at the end of the header; written only where
+#: one of them is not as in a new cluster, so that every build reads the snapshots of a cluster that it may be
+#: a member of
+EXTENDED_FORMAT: Final = 3
 #: about what an overlay entry costs on top of its path and record
 _ENTRY_BYTES: Final = 250
 CHUNK_BYTES_MAX: Final = 1024 * 1024
@@ -354,10 +355,11 @@ def _header(machine: StateMachine) -> Chunk:
         [session.session_id, session.timeout_ms, session.node_id, session.nonce, session.last_index]
         for session in machine.sessions.values()
     ]
-    level = [machine.feature_level] if machine.feature_level > BASE_LEVEL else []
+    level, source = machine.feature_level, machine.transaction.import_source
+    extension = [level, source] if level > BASE_LEVEL or source else []
     return [
         "header",
-        LEVEL_FORMAT if level else FORMAT,
+        EXTENDED_FORMAT if extension else FORMAT,
         machine.applied_index,
         machine.applied_term,
         machine.last_stamp_ms,
@@ -374,5 +376,5 @@ def _header(machine: StateMachine) -> Chunk:
         acls,
         origins,
         sessions,
-        *level,
+        *extension,
     ]

@@ -19,7 +19,7 @@ from typing import Annotated, Final, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin import changelog, events, groups, members, past, typed, znodes
+from quorum.admin import changelog, events, groups, importing, members, past, typed, znodes
 from quorum.admin.app import STATUS_ENDPOINTS, AdminPort, base_app
 from quorum.admin.endpoint import AdminEndpoint, Answer, Endpoints, answer, page_of, schema_of
 from quorum.admin.gateway import Gateway
@@ -275,6 +275,7 @@ def _handed_out(disk: Disk, path: str, key: bytes) -> Iterator[bytes]:
 ENDPOINTS: Final[tuple[AdminEndpoint, ...]] = (
     *(*STATUS_ENDPOINTS, *members.ENDPOINTS, *_NODE, *znodes.ENDPOINTS, *typed.ENDPOINTS),
     *(*groups.ENDPOINTS, *changelog.ENDPOINTS, *past.ENDPOINTS, *events.ENDPOINTS, *_COMMANDS),
+    *importing.ENDPOINTS,
 )
 
 
@@ -305,6 +306,7 @@ def build_app(
         recorder,
         gateway,
     )
+    app[importing.IMPORT] = view.import_step
     app[MACHINE] = lambda: member.replica.machine
     app[events.LISTENERS] = set()
 

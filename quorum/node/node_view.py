@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from quorum.admin.metrics import audit_metrics, tls_metrics
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.certificates import Certificates
+from quorum.core.results import Result
 from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
 from quorum.node.node_metrics import families
@@ -86,6 +88,7 @@ class RunningNodeView:
             "commit_index": status.commit_index,
             "applied_index": machine.applied_index,
             "zxid": machine.zxid,
+            "import_source": machine.transaction.import_source or None,
             "state_digest": machine.state_digest.hex(),
             "sessions": len(machine.sessions),
             "feature_level": machine.feature_level,
@@ -266,6 +269,21 @@ class RunningNodeView:
                 outcome.set_result(result)
 
         self._replica.ask(request, answered)
+        return await outcome
+
+    async def import_step(self, step: list[Any]) -> Result:
+        """Have a step of an import applied; ends by the forward deadline. Raises as `ask` does."""
+        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def answered(result: Result | QuorateError) -> None:
+            if outcome.done():
+                return
+            if isinstance(result, QuorateError):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)
+
+        self._replica.import_step(step, answered)
         return await outcome
 
     def metrics(self) -> Iterable[Metric]:

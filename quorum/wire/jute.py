@@ -91,6 +91,12 @@ class JuteReader:
         value: int = layout.unpack_from(self._buffer, position)[0]
         return value
 
+    def struct(self, layout: Struct, field: str) -> tuple[int, ...]:
+        """Read several numbers of fixed size."""
+        position = self.position
+        self._fixed(layout, field)
+        return layout.unpack_from(self._buffer, position)
+
     def int32(self, field: str) -> int:
         """Read a signed 32-bit number."""
         return self._fixed(INT, field)

@@ -1,4 +1,4 @@
-"""The alert rules of deploy/observability, tried by promtool: each fires when it should, none while all is well.
+"""The alert rules of deploy/observability, tried by promtool: each fires when it should, and no sooner.
 
 Each alert has a row of series: an hour of what is normal, then two hours of what it is about. Knows nothing
 of where the metrics come from; tests/support/observability.py compares their names with what servers export.
@@ -37,7 +37,7 @@ def jump(by: int = 1) -> tuple[str, str]:
     return f"0x{NORMAL}", f"{by}x{BAD}"
 
 
-#: {alert: {series: (values while all is well, values after that)}}; labels are `job` and `instance`, if not given
+#: {alert: {series: (values while all is well, values after that)}}; else, labels are `job` and `instance`
 SERIES: dict[str, dict[str, tuple[str, str]]] = {
     "QuorateNoLeader": {"quorate_raft_leader": level(1, 0)},
     "QuorateNodeNotReady": {"quorate_ready": level(1, 0)},

@@ -46,9 +46,10 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.node.expiry": {
         *("core", "errors", "node.soft_limits", "platform", "raft.core", "raft.engine", "raft.requests"),
     },
+    "quorum.node.importing": {"core", "errors", "raft.requests"},
     "quorum.node.replica": {
         *("core", "errors", "platform", "raft.core", "raft.datadir", "raft.engine", "raft.requests"),
-        *("node.batches", "node.catching_up", "node.digests", "node.expiry"),
+        *("node.batches", "node.catching_up", "node.digests", "node.expiry", "node.importing"),
     },
     "quorum.node": {
         *("admin", "changelog", "config", "core", "errors", "platform", "raft.core"),
@@ -63,6 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.launcher": {"admin", "config", "errors", "platform"},
     "quorum.health": set(),
     "quorum.doctor": {"admin", "config", "errors", "health", "platform"},
+    "quorum.importing": {"admin", "client", "core", "errors", "platform", "wire"},
     "quorum.console": {"admin", "changelog", "doctor", "errors", "health", "platform"},
     "quorum.top": {"console", "doctor", "errors", "platform"},
     "quorum.cli.shell": {"client", "config", "errors", "platform", "wire"},
@@ -81,6 +83,7 @@ ALLOWED: dict[str, set[str]] = {
             "doctor",
             "errors",
             "health",
+            "importing",
             "launcher",
         ),
         *("metadata", "node", "platform", "top"),

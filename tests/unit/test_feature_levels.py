@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 from quorum.core.feature_levels import BASE_LEVEL, FEATURE_LEVEL, Feature, allows
-from quorum.core.snapshot_walk import FORMAT, LEVEL_FORMAT, SnapshotWalk
+from quorum.core.snapshot_walk import EXTENDED_FORMAT, FORMAT, SnapshotWalk
 from quorum.errors import DataDirError, NotLeaderError
 from quorum.node.levels import FeatureLevelError, Levels
 from quorum.raft.core.configuration import Configuration, Member
@@ -87,7 +87,7 @@ def test_a_snapshot_keeps_the_level_and_has_the_format_before_below_it() -> None
     assert (chunks[0][1], load(chunks).feature_level) == (FORMAT, BASE_LEVEL)
     driver.control(["level", 7])
     chunks = chunks_of(SnapshotWalk(driver.machine))
-    assert (chunks[0][1], load(chunks).feature_level) == (LEVEL_FORMAT, 7)
+    assert (chunks[0][1], load(chunks).feature_level) == (EXTENDED_FORMAT, 7)
 
 
 def test_a_level_is_proposed_once_every_voter_and_learner_supports_it() -> None:

@@ -31,7 +31,12 @@ from quorum.core.codes import (
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry, EntryKind
 from quorum.raft.core.messages import HardState
 from quorum.raft.journal.format import Install, OriginIncarnation, Record, SegmentHeader
-from quorum.raft.requests.payloads import ENFORCING_BATCH_FORMAT, PayloadFormatError, fields_of
+from quorum.raft.requests.payloads import (
+    ENFORCING_BATCH_FORMAT,
+    IMPORT_FORMAT,
+    PayloadFormatError,
+    fields_of,
+)
 from quorum.raft.requests.requests import parse_request
 
 #: {opcode: (name, names of the fields after the opcode)}
@@ -108,6 +113,11 @@ def _describe_payload(kind: EntryKind, payload: bytes) -> Plain:
     if kind is EntryKind.CONTROL:
         (proposals,) = fields
         return {"proposals": jsonable(proposals)}
+    if shape == IMPORT_FORMAT:
+        origin, incarnation, number, steps = fields
+        return {"origin": origin, "origin_incarnation": incarnation, "number": number} | {
+            "import": jsonable(steps)
+        }
     enforces = {"enforces_quota": True} if shape == ENFORCING_BATCH_FORMAT else {}
     return _describe_batch(fields) | enforces
 

@@ -31,6 +31,8 @@ REQUEST_FORMAT: Final = 2
 BATCH_FORMAT: Final = 3
 #: the same from a node that enforces hard limits
 ENFORCING_BATCH_FORMAT: Final = 4
+#: steps of an import in place of the runs
+IMPORT_FORMAT: Final = 5
 #: 1: [format, proposals] to expire sessions; 2: also to reap containers and nodes with a TTL; 3: also to
 #: answer operators' requests; 4: what is used of quotas is written
 CONTROL_FORMAT: Final = 4
@@ -43,7 +45,7 @@ REGISTER_FORMAT: Final = 1
 BATCH_HEADS: Final = frozenset((bytes((0x95, BATCH_FORMAT)), bytes((0x95, ENFORCING_BATCH_FORMAT))))
 
 _KNOWN: Final = {
-    EntryKind.BATCH: ENFORCING_BATCH_FORMAT,
+    EntryKind.BATCH: IMPORT_FORMAT,
     EntryKind.CONTROL: LEVEL_FORMAT,
     EntryKind.REGISTER: REGISTER_FORMAT,
 }
