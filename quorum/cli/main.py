@@ -22,6 +22,7 @@ from typing import NoReturn, Protocol, cast
 from quorum import __version__
 from quorum.admin.client import use_token
 from quorum.cli.commands import (
+    backup,
     bundle,
     certs,
     changelog,
@@ -30,6 +31,7 @@ from quorum.cli.commands import (
     down,
     journal,
     members,
+    restore,
     secret,
     serve,
     shell,
@@ -81,6 +83,8 @@ _BUILT_IN: dict[str, Command] = {
     "journal": journal,
     "snapshot": snapshot,
     "changelog": changelog,
+    "backup": backup,
+    "restore": restore,
     "certs": certs,
     "users": users,
     "secret": secret,

@@ -312,10 +312,11 @@ class QuorumMember:
             log=storage.recovered.durable_log(storage.machine.applied_index),
             snapshot=storage.mark,
             founders=founders if identity.founder else {},
-            found=lambda configuration: founding_payload(configuration, runtime.random),
+            found=lambda configuration: founding_payload(configuration, runtime.random, identity.cluster_id),
             reader=storage.journal,
             rng=runtime.random,
             now_ms=runtime.monotonic_ms(),
+            cluster_id=identity.cluster_id,
         )
 
     def _build_engine(self, transport: MemberTransport) -> Engine:

@@ -69,9 +69,14 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
         *("raft.requests", "raft.snapshots"),
     },
+    "quorum.backup": {
+        *("admin", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
+        *("raft.requests", "raft.snapshots"),
+    },
     "quorum.cli.commands": {
         *(
             "admin",
+            "backup",
             "cli.offline",
             "cli.shell",
             "client",
@@ -82,7 +87,7 @@ ALLOWED: dict[str, set[str]] = {
             "health",
             "launcher",
         ),
-        *("metadata", "node", "platform"),
+        *("core", "metadata", "node", "platform"),
     },
     "quorum.cli": {"admin", "cli.commands", "config", "errors", "platform"},
     "quorum.__main__": {"cli"},
