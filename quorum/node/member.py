@@ -207,6 +207,8 @@ class QuorumMember:
                 f"{', '.join(f'node {peer_id}' for peer_id in missing)} that it founds, too"
             )
             remedy = "start every one of them once, with an empty data directory and --bootstrap"
+            if self.storage.identity.cluster_id:
+                remedy = "run `quorate restore` with the same backup and point for every one, and start it"
             return problem, remedy
         return "", ""
 
