@@ -11,14 +11,15 @@ Source: docs/http.md.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import IO, Any, Final, NamedTuple, TypeGuard
 from urllib.parse import urlsplit
 
 from quorum.errors import (
@@ -33,6 +34,7 @@ from quorum.errors import (
 from quorum.platform.tls import DIALLING
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
+_PIECE_BYTES: Final = 256 * 1024
 #: for a connection, however long the answer may take
 CONNECT_TIMEOUT_S = 10.0
 _NAME_A_NODE: Final = "name the admin port of a node with --admin http://host:port"
@@ -161,6 +163,42 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
     Returns:
         Status code and body.
     """
+    try:
+        with _asked(url, method, path, timeout_s, body) as response:
+            content = response.read(ANSWER_BYTES_MAX + 1)
+    except (OSError, http.client.HTTPException) as error:
+        raise NotAnsweredError(url, _reason(error, f"nothing came within {timeout_s:g} s")) from error
+    if len(content) > ANSWER_BYTES_MAX:
+        raise NotAnsweredError(url, f"more than {ANSWER_BYTES_MAX} bytes came")
+    return response.status, content
+
+
+def download(url: str, path: str, timeout_s: float, file: IO[bytes]) -> tuple[int, bytes]:
+    """Send one GET whose good answer may be long.
+
+    Args:
+        url, path, timeout_s: as of `send`.
+        file: gets the body of the answer 200.
+
+    Returns:
+        Status code, and the body of another answer.
+    """
+    try:
+        with _asked(url, "GET", path, timeout_s, None) as response:
+            if response.status != http.HTTPStatus.OK:
+                return response.status, response.read(ANSWER_BYTES_MAX)
+            while piece := response.read(_PIECE_BYTES):
+                file.write(piece)
+    except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
+        raise NotAnsweredError(url, _reason(error, f"nothing came within {timeout_s:g} s")) from error
+    return response.status, b""
+
+
+@contextlib.contextmanager
+def _asked(
+    url: str, method: str, path: str, timeout_s: float, body: bytes | None
+) -> Iterator[http.client.HTTPResponse]:
+    """Send a request and yield its answer, unread."""
     host, port = _host_and_port(url)
     connect_timeout_s = min(timeout_s, CONNECT_TIMEOUT_S)
     if url.startswith("https"):
@@ -184,15 +222,9 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
         if path != "/readyz":
             headers |= token_headers()
         connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        content = response.read(ANSWER_BYTES_MAX + 1)
-    except (OSError, http.client.HTTPException) as error:
-        raise NotAnsweredError(url, _reason(error, f"nothing came within {timeout_s:g} s")) from error
+        yield connection.getresponse()
     finally:
         connection.close()
-    if len(content) > ANSWER_BYTES_MAX:
-        raise NotAnsweredError(url, f"more than {ANSWER_BYTES_MAX} bytes came")
-    return response.status, content
 
 
 def _reason(error: OSError | http.client.HTTPException, overdue: str) -> str:

@@ -22,6 +22,7 @@ from typing import NoReturn, Protocol, cast
 from quorum import __version__
 from quorum.admin.client import use_token
 from quorum.cli.commands import (
+    backup,
     bundle,
     certs,
     changelog,
@@ -31,6 +32,7 @@ from quorum.cli.commands import (
     import_cluster,
     journal,
     members,
+    restore,
     secret,
     serve,
     shell,
@@ -84,6 +86,8 @@ _BUILT_IN: dict[str, Command] = {
     "journal": journal,
     "snapshot": snapshot,
     "changelog": changelog,
+    "backup": backup,
+    "restore": restore,
     "certs": certs,
     "users": users,
     "secret": secret,

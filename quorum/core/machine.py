@@ -194,12 +194,15 @@ class StateMachine:
     ) -> None:
         """Apply the first entry: the cluster gets its identity and the nodes that ZooKeeper has at zxid 0."""
         self._open(index, term, stamp_ms)
-        if not self.cluster_id and self.tree.get("/zookeeper") is None:
-            self.cluster_id = cluster_id
-            self.session_key = session_key
+        if not self.cluster_id:
+            self.cluster_id, self.session_key = cluster_id, session_key
             self.configuration = configuration_payload
             self._notes += (b"found", cluster_id.encode(), session_key, configuration_payload)
-            plant(self.tree, CONFIG_PATH, describe_members(configuration_payload, 0))
+            if self.tree.get(CONFIG_PATH) is None:
+                plant(self.tree, CONFIG_PATH, describe_members(configuration_payload, 0))
+            else:  # of a restored state
+                described = describe_members(configuration_payload, self.zxid + 1)
+                self.transaction.describe_members(CONFIG_PATH, described)
         self._close()
 
     def apply_configuration(
@@ -226,9 +229,7 @@ class StateMachine:
         description = describe_members(configuration_payload, transaction.zxid + 1)
         events: list[Event] | None = None
         if node is not None and not same_members(record_of(node)[HEADER_BYTES:], description):
-            transaction.zxid += 1
-            events = transaction.events = []
-            transaction.describe_members(CONFIG_PATH, description)
+            events = transaction.describe_members(CONFIG_PATH, description)
             transaction.outcomes.append(transaction.zxid)
         self._close()
         return Result(OK, transaction.zxid, None, events)
@@ -243,8 +244,7 @@ class StateMachine:
         effective = False
         if type(node_id) is int and 0 <= node_id <= INT32_MAX and is_uint64(incarnation):
             known = self.origins.get(node_id)
-            effective = known is None or incarnation > known[0]
-            if effective:
+            if effective := known is None or incarnation > known[0]:
                 self.origins[node_id] = (incarnation, 0)
                 self.transaction.outcomes += (_ORIGIN, node_id, incarnation - _SHIFT)
         self._close()

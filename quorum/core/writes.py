@@ -94,12 +94,14 @@ class Writes(Usage):
         if self.tree.trace is not None:
             self.tree.trace.append((self.zxid, session_id, node_id))
 
-    def describe_members(self, path: str, data: bytes) -> None:
-        """Replace the data of the node that describes the members; its version stays -1.
+    def describe_members(self, path: str, data: bytes) -> list[Event]:
+        """Replace the data of the node that describes the members, as a transaction; its version stays -1.
 
         Source: the SetDataTxn of a reconfig in PrepRequestProcessor of ZooKeeper 3.9.
         """
         tree = self.tree
+        self.zxid += 1
+        self.events = []
         *above, name = path.split("/")
         parent = descend(tree.top, above)
         node = parent.children[name]
@@ -119,6 +121,7 @@ class Writes(Usage):
         stat = header[:STAT_BYTES] if isinstance(node, bytes) else node.stat()
         tree.changes += (path.encode(), tree.acls.marks[number], stat, data)
         self.events.append(self._event(EVENT_DATA_CHANGED, path, number))
+        return self.events
 
     def _event(self, event_type: int, path: str, number: int) -> Event:
         """Return an event of a node with an ACL; what that grants goes along where it keeps readers out."""

@@ -215,6 +215,8 @@ class QuorumMember:
                 f"{', '.join(f'node {peer_id}' for peer_id in missing)} that it founds, too"
             )
             remedy = "start every one of them once, with an empty data directory and --bootstrap"
+            if self.storage.identity.cluster_id:
+                remedy = "run `quorate restore` with the same backup and point for every one, and start it"
             return problem, remedy
         return "", ""
 
@@ -322,10 +324,11 @@ class QuorumMember:
             log=storage.recovered.durable_log(storage.machine.applied_index),
             snapshot=storage.mark,
             founders=founders if identity.founder else {},
-            found=lambda configuration: founding_payload(configuration, runtime.random),
+            found=lambda configuration: founding_payload(configuration, runtime.random, identity.cluster_id),
             reader=storage.journal,
             rng=runtime.random,
             now_ms=runtime.monotonic_ms(),
+            cluster_id=identity.cluster_id,
         )
 
     def _build_engine(self, transport: MemberTransport) -> Engine:

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Iterator
 from heapq import nsmallest
 from pathlib import Path, PurePath
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from aiohttp import web
 
@@ -33,6 +33,7 @@ from quorum.node.member import QuorumMember
 from quorum.node.node_view import RunningNodeView
 from quorum.platform.runtime import Disk
 from quorum.platform.tls import MakeContext
+from quorum.raft.journal import handing
 from quorum.raft.snapshots.handing import with_another_key
 from quorum.raft.snapshots.snapshots import SnapshotFile
 from quorum.server import words
@@ -41,6 +42,8 @@ from quorum.server.inspection import UNKNOWN_BYTES, View, bytes_below
 log = logging.getLogger("quorate.admin")
 
 MEMBER: Final = web.AppKey[QuorumMember]("member")
+#: of log entries that are read at once, in the loop, as a follower is sent them
+ENTRY_BYTES: Final = 1024 * 1024
 _NODE: Final = Endpoints()
 _COMMANDS: Final = Endpoints()
 SnapshotName: TypeAlias = Annotated[str, Says("of a snapshot, as listed", pattern="[0-9a-z.-]{1,100}")]
@@ -174,6 +177,31 @@ async def _get_journal(request: web.Request) -> JournalNow:
         "changelog_last_zxid": recorder.last_zxid,
         "changelog_bytes": recorder.size_bytes,
     }
+
+
+class EntriesQuery(NamedTuple):
+    """Which entries of the log are wanted."""
+
+    from_index: Annotated[int, Says("log index of the first one that is wanted", 1)]
+    bytes_max: Annotated[
+        int, Says("size of the answer, unless its first entry is larger", 1, ENTRY_BYTES)
+    ] = ENTRY_BYTES
+
+
+@_NODE.add("GET", "/v1/journal/entries", content=("application/msgpack",), role=AdminRole.ADMIN)
+async def _get_journal_entries(request: web.Request, query: EntriesQuery) -> web.Response:
+    """Applied entries of the log, with another session key, as msgpack; for admins."""
+    member = request.app[MEMBER]
+    journal, machine, first_index = member.storage.journal, member.replica.machine, query.from_index
+    if first_index < journal.first_index:
+        problem = f"from_index = {first_index}: this node's log begins with entry {journal.first_index}"
+        remedy = "begin with a snapshot of it (GET /v1/snapshots)"
+        return error_answer(410, problem, remedy, first_index=journal.first_index)
+    last_index = min(machine.applied_index, member.core.status().durable_index)
+    entries = journal.read(first_index, last_index, query.bytes_max) if first_index <= last_index else []
+    key = machine.session_key
+    body = handing.pack_entries(handing.with_another_key(entries, key, secrets.token_bytes(len(key))))
+    return web.Response(body=body, content_type="application/msgpack")
 
 
 @_NODE.add("GET", "/v1/config")

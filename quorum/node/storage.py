@@ -209,5 +209,6 @@ def load_machine(reader: SnapshotReader, overlay_bytes_max: int) -> tuple[StateM
             f"the state is of entry {machine.applied_index} of term {machine.applied_term}, the header says "
             f"{header.log_index} of term {header.term}"
         )
-    configuration = parse_configuration(header.configuration_payload)
+    payload = header.configuration_payload
+    configuration = parse_configuration(payload) if payload else None
     return machine, SnapshotMark(header.log_index, header.term, header.stamp_ms, configuration)

@@ -72,9 +72,14 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
         *("raft.requests", "raft.snapshots"),
     },
+    "quorum.backup": {
+        *("admin", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
+        *("raft.requests", "raft.snapshots"),
+    },
     "quorum.cli.commands": {
         *(
             "admin",
+            "backup",
             "cli.offline",
             "cli.shell",
             "client",
@@ -86,7 +91,7 @@ ALLOWED: dict[str, set[str]] = {
             "importing",
             "launcher",
         ),
-        *("metadata", "node", "platform", "top"),
+        *("core", "metadata", "node", "platform", "top"),
     },
     "quorum.cli": {"admin", "cli.commands", "config", "errors", "platform"},
     "quorum.__main__": {"cli"},

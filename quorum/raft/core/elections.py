@@ -132,7 +132,8 @@ def _has_a_vote(node: Node, vote: Vote) -> bool:
     own = node.identity
     latest = node.history.latest
     if latest is None:
-        founds = vote.last_index > 0 or (may_found(node) and vote.founders == founders_of(node))
+        has_founding = vote.last_index > 0 and not vote.founders
+        founds = has_founding or (may_found(node) and vote.founders == founders_of(node))
         return founds and own.node_id in own.founders
     return latest.has(own.node_id, own.incarnation) or node.may_be_needed
 

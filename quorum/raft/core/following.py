@@ -34,8 +34,8 @@ def handle_append(node: Node, follower: Follower, append: Append) -> None:
         # The prefix was compacted here: it is committed, so the leader has it too.
     fresh = _fresh_entries(node, append) if append.entries else ()
     if fresh:
-        configurations = read_configurations(fresh)
         first = fresh[0].index
+        configurations = read_configurations(fresh, node.history.at(first - 1) is not None)
         if first <= node.matched_index:
             raise InvariantError(
                 f"leader {append.sender} of term {append.term} takes entry {first} back, which it had matched"

@@ -25,7 +25,7 @@ class ConfigurationHistory:
     def __init__(self, mark: SnapshotMark | None, entries: Iterable[Entry]) -> None:
         """Start with the snapshot's configuration and the configuration entries after it."""
         self._items: list[tuple[int, Configuration]] = []
-        if mark is not None:
+        if mark is not None and mark.configuration is not None:
             self._items.append((mark.snapshot_index, mark.configuration))
         self._look()
         base = mark.snapshot_index if mark is not None else 0
@@ -72,10 +72,12 @@ class ConfigurationHistory:
             self._items.pop()
         self._look()
 
-    def install(self, index: int, configuration: Configuration, keep_beyond: bool) -> None:
-        """Begin again with a snapshot's configuration; later ones stay only if the log beyond it stays."""
+    def install(self, index: int, configuration: Configuration | None, keep_beyond: bool) -> None:
+        """Begin again with a snapshot's configuration, if it has one; later ones stay only if the log beyond
+        it stays."""
         beyond = [item for item in self._items if item[0] > index] if keep_beyond else []
-        self._items = [(index, configuration), *beyond]
+        first = [] if configuration is None else [(index, configuration)]
+        self._items = [*first, *beyond]
         self._look()
 
     def compact(self, first_index: int) -> None:
@@ -85,12 +87,19 @@ class ConfigurationHistory:
         self._look()
 
 
-def read_configurations(entries: Iterable[Entry]) -> list[tuple[int, Configuration]]:
-    """Return (index, configuration) of the configuration entries among these, which a peer sent."""
+def read_configurations(entries: Iterable[Entry], founded: bool) -> list[tuple[int, Configuration]]:
+    """Return (index, configuration) of the configuration entries among these, which a peer sent.
+
+    Args:
+        entries: contiguous.
+        founded: whether a configuration counts at the index before them.
+    """
     found: list[tuple[int, Configuration]] = []
     for entry in entries:
-        if (entry.index == 1) != (entry.kind is EntryKind.FOUND):
-            raise MessageError(f"entry {entry.index} is {entry.kind.name}; exactly entry 1 founds a cluster")
+        if founded == (entry.kind is EntryKind.FOUND):
+            problem = "the first entry founds the cluster, and no other one does"
+            raise MessageError(f"entry {entry.index} is {entry.kind.name}; {problem}")
+        founded = True
         if entry.kind in CONFIGURATION_KINDS:
             try:
                 found.append((entry.index, parse_configuration(entry.payload)))

@@ -30,7 +30,7 @@ def become_leader(node: Node) -> None:
     """Lead the term that was won; its first entry is a no-op, or the founding of the cluster."""
     check_role_move(node.role.kind, Role.LEADER, f"elected in term {node.term}")
     node.role = leader = Leader(node.identity.node_id, node.log.last_index + 1, node.now_ms)
-    if node.log.last_index == 0:
+    if node.history.latest is None:
         _found(node, leader)
     else:
         node.append_own(leader, EntryKind.NOOP, b"", 0)

@@ -217,7 +217,7 @@ class SnapshotInstalled(NamedTuple):
     snapshot_index: int
     snapshot_term: int
     stamp_ms: int  #: of the last entry that it covers
-    configuration: Configuration  #: as of snapshot_index
+    configuration: Configuration | None  #: as of snapshot_index; None as in SnapshotMark
 
 
 class SnapshotFailed(NamedTuple):
@@ -282,7 +282,7 @@ class SnapshotMark(NamedTuple):
     snapshot_index: int
     snapshot_term: int
     stamp_ms: int
-    configuration: Configuration
+    configuration: Configuration | None  #: None: of a state that was restored for a founding
 
 
 class DurableLog(NamedTuple):

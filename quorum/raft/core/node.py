@@ -39,6 +39,8 @@ class NodeIdentity(NamedTuple):
     founders: Mapping[int, str]
     #: builds the payload of entry 1 from its configuration (adds cluster id and session key)
     found: Callable[[Configuration], bytes]
+    #: of a restored state that is founded anew: the other founders have the same; else not looked at
+    cluster_id: str = ""
 
 
 class Node:

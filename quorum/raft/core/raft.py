@@ -80,6 +80,7 @@ class Raft:
         reader: EntryReader,
         rng: Randomness,
         now_ms: float,
+        cluster_id: str = "",
     ) -> None:
         """Start from what is durable; the commit index is known only as far as the snapshot.
 
@@ -95,10 +96,10 @@ class Raft:
             reader: reads durable entries that left memory.
             rng: drawn from for delays only.
             now_ms: monotonic clock, as in ``step``.
+            cluster_id: as the hello says it; before a founding that of a restored state, or empty.
         """
-        identity = NodeIdentity(node_id, incarnation, founders, found)
         self._node = Node(
-            identity=identity,
+            identity=NodeIdentity(node_id, incarnation, founders, found, cluster_id),
             options=options,
             hard_state=hard_state,
             durable=log,
@@ -142,7 +143,7 @@ class Raft:
             case PeerUp(node_id):
                 self._peer_up(node_id)
             case PeerMet():
-                if node.log.last_index == 0:
+                if node.history.latest is None:
                     founding.meet(node, stimulus)
                     elections.hurry(node)
             case PeerDown(node_id):
@@ -462,7 +463,7 @@ class Raft:
     def founding_term(self) -> int | None:
         """Return the term of a founder whose log is empty, None of any other node."""
         node = self._node
-        return node.term if node.identity.founders and node.log.last_index == 0 else None
+        return node.term if node.identity.founders and node.history.latest is None else None
 
     @property
     def founding_obstacles(self) -> tuple[Mapping[int, str], tuple[int, ...]]:
@@ -475,8 +476,7 @@ class Raft:
         return self._node.history.latest
 
     def configuration_at(self, index: int) -> Configuration | None:
-        """Return the configuration as of ``index``, for a snapshot of that index (defect D17 of
-        pysyncobj)."""
+        """Return the configuration as of ``index``, for a snapshot of it (defect D17 of pysyncobj)."""
         return self._node.history.at(index)
 
     def term_at(self, index: int) -> int | None:

@@ -32,14 +32,15 @@ def new_cluster_id(rng: random.Random) -> str:
     return f"{rng.getrandbits(CLUSTER_ID_BITS):032x}"
 
 
-def founding_payload(configuration: Configuration, rng: random.Random) -> bytes:
+def founding_payload(configuration: Configuration, rng: random.Random, cluster_id: str = "") -> bytes:
     """Return the payload of entry 1: the configuration with a new cluster id, and a new session key.
 
     Args:
         configuration: the founders, with the incarnations of the first leader and its voters.
         rng: the node's source of randomness (the operating system's outside of simulations).
+        cluster_id: of a restored state; empty: a new one is drawn.
     """
-    plain = configuration._replace(cluster_id=new_cluster_id(rng)).to_plain()
+    plain = configuration._replace(cluster_id=cluster_id or new_cluster_id(rng)).to_plain()
     plain["session_key"] = f"{rng.getrandbits(SESSION_KEY_BITS):064x}"
     return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 

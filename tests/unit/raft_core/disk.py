@@ -47,6 +47,7 @@ def term_runs(entries: Sequence[Entry]) -> list[tuple[int, int]]:
 
 class Snapshot:
     def __init__(self, mark: SnapshotMark, applied: list[Applied]) -> None:
+        assert mark.configuration is not None
         self.mark = mark
         self.applied = applied
         plain = [
