@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorum.errors import UsageError
-from quorum.platform.foreground import add_server_arguments, set_up_logging, stop_requests
+from quorum.platform.foreground import add_server_arguments, stop_requests
+from quorum.platform.logs import set_up_logging
 from quorum.platform.open_files import raise_open_files
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.config.settings import flag_overrides
 
     config = load_broker_config(arguments.config, os.environ, flag_overrides(arguments.settings))
-    set_up_logging()
+    set_up_logging(config.log.format, f"broker {config.broker.id}")
     log.info("broker %d starts with %s", config.broker.id, config.masked())
     log.info("at most %d files and sockets may be open", raise_open_files())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
