@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorum.errors import UsageError
-from quorum.platform.foreground import add_server_arguments, set_up_logging, stop_requests
+from quorum.platform.foreground import add_server_arguments, stop_requests
+from quorum.platform.logs import set_up_logging
 from quorum.platform.open_files import raise_open_files
 from quorum.platform.service_manager import telling
 
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.config.settings import flag_overrides
 
     config = load_broker_config(arguments.config, os.environ, flag_overrides(arguments.settings))
-    set_up_logging()
+    set_up_logging(config.log.format, f"broker {config.broker.id}")
     gc.set_threshold(*GC_THRESHOLDS)
     # kio loads it wherever it is installed, for tests of its users: a third of what a broker loads.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]

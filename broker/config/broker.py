@@ -39,6 +39,7 @@ from controller.core.brokers import CLIENT_LISTENER, TLS_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
 from quorum.config.audit import AuditSection, check_audit
+from quorum.config.log import LogSection
 from quorum.config.logins import QUORUM_LOGIN, check_login
 from quorum.config.node import read_peer_secrets
 from quorum.config.settings import (
@@ -79,6 +80,7 @@ SECTIONS: dict[str, type | None] = {
     "security": BrokerSecuritySection,
     "sasl": SaslSection,
     "audit": AuditSection,
+    "log": LogSection,
     **tls_sections(BrokerTlsSection, BROKER_TLS),
 }
 
@@ -106,6 +108,7 @@ class BrokerConfig:
     security: BrokerSecuritySection
     sasl: SaslSection
     audit: AuditSection
+    log: LogSection
     tls: Mapping[str, TlsSection]
 
     def masked(self) -> str:
@@ -198,6 +201,7 @@ def _build(
     security = read_section(BrokerSecuritySection, "security", raw, folder, problems)
     sasl = read_section(SaslSection, "sasl", raw, folder, problems)
     audit = read_section(AuditSection, "audit", raw, folder, problems)
+    log = read_section(LogSection, "log", raw, folder, problems)
     tls = read_tls(BrokerTlsSection, BROKER_TLS, raw, folder, problems)
     if audit:
         check_audit(audit, problems)
@@ -225,9 +229,9 @@ def _build(
         problems.append(ConfigProblem("topics.segment_bytes", str(topics.segment_bytes), problem, "raise it"))
     if limits:
         _check_limits(limits, problems)
-    if problems or not (broker and listen and advertised and quorum):
+    if problems or not (broker and listen and advertised and quorum and audit and log):
         raise ConfigError.of(problems)
-    if not (topics and groups and transactions and limits and cleaner and security and sasl and audit):
+    if not (topics and groups and transactions and limits and cleaner and security and sasl):
         raise ConfigError.of(problems)
     defaults = TopicSettings(**asdict(topics))
     return BrokerConfig(
@@ -244,6 +248,7 @@ def _build(
         security,
         sasl,
         audit,
+        log,
         MappingProxyType(tls),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import logging
 import os
 import re
 import sys
@@ -46,6 +47,7 @@ from quorum.cli.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, read
 from quorum.config.logins import PROVING, read_login
 from quorum.config.tls import TlsSection, read_material
 from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
+from quorum.platform.logs import is_json
 from quorum.platform.terminal import styled
 from quorum.platform.tls import DIALLING
 
@@ -256,6 +258,9 @@ def _tell(error: QuorateError) -> None:
     else:
         pairs = [(error.message, error.remedy)]
     for message, remedy in pairs:
+        if is_json():
+            logging.getLogger("quorate.process").critical("%s", message, extra={"remedy": remedy})
+            continue
         _print_line("error:", "red", message)
         if remedy:
             _print_line("remedy:", "green", remedy)

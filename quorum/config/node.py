@@ -18,6 +18,7 @@ from types import MappingProxyType
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
 from quorum.config.audit import AuditSection, check_audit
+from quorum.config.log import LogSection
 from quorum.config.sasl_users import SCHEMES, SUBJECT, check_proofs
 from quorum.config.secrets import PEER_SECRETS_MAX, SECRET_BYTES_MIN, read_secret
 from quorum.config.settings import (
@@ -193,6 +194,7 @@ SECTIONS: dict[str, type | None] = {
     "limits": LimitsSection,
     "changelog": ChangelogSection,
     "audit": AuditSection,
+    "log": LogSection,
 }
 
 
@@ -215,6 +217,7 @@ class NodeConfig:
     limits: LimitsSection
     changelog: ChangelogSection
     audit: AuditSection
+    log: LogSection
 
     def masked(self) -> str:
         """Return the configuration as one line of JSON for the log, secrets as "***"."""
@@ -323,6 +326,7 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
     limits = read_section(LimitsSection, "limits", raw, folder, problems)
     changelog = read_section(ChangelogSection, "changelog", raw, folder, problems)
     audit = read_section(AuditSection, "audit", raw, folder, problems)
+    log = read_section(LogSection, "log", raw, folder, problems)
     if audit:
         check_audit(audit, problems)
     if listen:
@@ -353,11 +357,11 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
             # Where [tls] is wrong itself, that is said, and nothing follows from it.
             asks = "client" not in tls or tls["client"].client_auth != "none"
             check_proofs(security, problems, sees_certificates=listen.secure_client is not None and asks)
-    if problems or not (node and listen and security and raft and limits and changelog and audit):
+    if problems or not (node and listen and security and raft and limits and changelog and audit and log):
         raise ConfigError.of(problems)
     sorted_members = MappingProxyType(dict(sorted(members.items())))
     found_tls = MappingProxyType(tls)
-    return NodeConfig(node, listen, sorted_members, security, found_tls, raft, limits, changelog, audit)
+    return NodeConfig(node, listen, sorted_members, security, found_tls, raft, limits, changelog, audit, log)
 
 
 def _derive_session_timeouts(raw: Raw) -> None:

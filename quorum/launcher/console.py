@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 from quorum.errors import told_by_os
@@ -24,10 +25,10 @@ STOP_DEADLINE_S: Final = 6.0
 class ConsoleProcess:
     """The `quorate console` of one data directory."""
 
-    def __init__(self, layout: Layout, port: int) -> None:
+    def __init__(self, layout: Layout, port: int, options: Sequence[str] = ()) -> None:
         self._log = layout.data_dir / "console.log"
         urls = ",".join(map(admin_url, layout.nodes))
-        self._command = (*PROGRAM, "console", "--admin", urls, "--port", str(port))
+        self._command = (*PROGRAM, "console", "--admin", urls, "--port", str(port), *options)
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, parent_fd: int) -> str:

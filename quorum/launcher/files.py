@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import stat
@@ -73,8 +74,23 @@ def story_since(log: Path, offset: int) -> str:
             lines = file.read().decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return ""
+    lines = [told for line in lines for told in _told(line)]
     errors = [line for line in lines if line.startswith(("error:", "remedy:"))]
     return "\n".join(errors[:STORY_LINES_MAX] or lines[-1:])
+
+
+def _told(line: str) -> list[str]:
+    """Return what a line of a log says to people; a log in JSON has an error and its remedy in one."""
+    if not line.startswith("{"):
+        return [line]
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return [line]
+    message = " ".join(str(event.get("message")).splitlines())
+    if remedy := event.get("remedy"):
+        return [f"error: {message}", f"remedy: {remedy}"]
+    return [message]
 
 
 def user_of(data_dir: Path) -> str | None:

@@ -13,7 +13,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -71,8 +71,16 @@ class StartReport(NamedTuple):
 class Supervisor:
     """The processes of one data directory. The caller holds its lock and has written its files."""
 
-    def __init__(self, layout: Layout, console: Console, pages: ConsoleProcess | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        console: Console,
+        pages: ConsoleProcess | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         self._layout = layout
+        #: of every process
+        self._options = options
         self._console = console
         self._pages = pages
         self._all = [_Kept(child) for child in layout.children]
@@ -168,7 +176,7 @@ class Supervisor:
     async def _start(self, child: Child) -> asyncio.subprocess.Process:
         with child.log_file.open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                *(*child.command, "--parent-fd", str(self._pipe[0])),
+                *(*child.command, *self._options, "--parent-fd", str(self._pipe[0])),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

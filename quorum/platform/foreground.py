@@ -1,4 +1,4 @@
-"""What servers in the foreground share: options, requests to stop, and a log on standard error.
+"""What servers in the foreground share: options, and requests to stop.
 
 Process-wide settings, made only by commands. No state of its own.
 """
@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -31,6 +30,14 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="override one setting; may be repeated",
+    )
+    parser.add_argument(
+        "--log-format",
+        metavar="FORMAT",
+        dest="settings",
+        action="append",
+        type="log.format={}".format,
+        help="how the log is written, text or json: the same as --set log.format=FORMAT",
     )
     # The read end of a pipe that the supervisor holds open: when it closes, the supervisor is gone.
     parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
@@ -75,9 +82,3 @@ def stop_requests(parent_fd: int | None, on_hangup: Callable[[], None]) -> Itera
             loop.remove_signal_handler(number)
         if parent_fd is not None:
             loop.remove_reader(parent_fd)
-
-
-def set_up_logging() -> None:
-    """Log to standard error, one line an event, with the time."""
-    line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line, datefmt="%Y-%m-%d %H:%M:%S")

@@ -12,7 +12,7 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from quorum.errors import FULL_DISK_ERRNOS
@@ -80,6 +80,12 @@ class Console:
         self._stream = stream
         self._live = is_terminal(stream)
         self._status = ""
+        self._written: Callable[[str], str] | None = None
+
+    def use(self, written: Callable[[str], str]) -> None:
+        """Write each line as a function says, and no status line any more."""
+        self._written = written
+        self._live = False
 
     @property
     def live(self) -> bool:
@@ -88,6 +94,9 @@ class Console:
 
     def say(self, line: str, style: str | None = None) -> None:
         """Print one line of news above the status line."""
+        if self._written is not None:
+            self._write(f"{self._written(line)}\n")
+            return
         text = styled(line, style, self._stream) if style else line
         clear = "\r\x1b[K" if self._status else ""
         self._write(f"{clear}{text}\n{self._status}")

@@ -539,3 +539,53 @@ def test_the_console_is_started_and_ended_with_the_cluster(tmp_path: Path, ports
     with contextlib.closing(socket.socket()) as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))
+
+
+def events(text: str) -> list[dict[str, str]]:
+    """Return the events of a log in JSON, where each line is one."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_all_processes_log_in_json_where_it_is_asked_for(
+    tmp_path: Path, ports: Ports, broker_port: int
+) -> None:
+    data_dir = tmp_path / "data"
+    options = ("--nodes=1", *ports.options[:-2], f"--broker-port={broker_port}", "--brokers=1")
+    with up(data_dir, *options, "--console-port=0", "--log-format=json") as running:
+        running.wait_for("node 1 is ready")
+        running.wait_for("broker 1 is ready")
+        # What a process says at its end goes to its log, too.
+        config = str(data_dir / "node-1/node.toml")
+        refused = run("serve", "--config", config, "--log-format", "json")
+        assert refused.returncode == 1
+        assert running.stop() == 0
+    (*_, last) = events(refused.stderr)
+    assert (last["level"], last["process"]) == ("CRITICAL", "node 1")
+    assert "another process listens there" in last["message"]
+    assert last["remedy"]
+    assert {each["process"] for each in events(running.text())} == {"up"}
+    for name, log in (("node 1", "node-1/node.log"), ("broker 1", "broker-1/broker.log")):
+        found = events((data_dir / log).read_text())
+        assert {each["process"] for each in found} == {name}
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["time"]) for each in found)
+        assert {"INFO"} <= {each["level"] for each in found} <= {"INFO", "WARNING"}
+    assert "quorate.controller" in {each["logger"] for each in found}, (
+        "the controller logs as its broker does"
+    )
+
+
+def test_the_console_logs_in_json_where_it_is_asked_for() -> None:
+    words = ("console", "--admin", "http://127.0.0.1:9", "--port", "0", "--log-format", "json")
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command(*words), stdout=pipe, stderr=pipe, text=True, env=clean_environment())
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("console: http://127.0.0.1:")
+    process.send_signal(signal.SIGHUP)
+    assert process.stderr is not None
+    (found,) = events(process.stderr.readline())
+    assert (found["process"], found["level"]) == ("console", "INFO")
+    assert "SIGHUP" in found["message"]
+    process.terminate()
+    _, rest = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    events(rest)

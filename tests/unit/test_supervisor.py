@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import errno
 import io
+import json
 import os
 import signal
 import subprocess
@@ -65,6 +66,11 @@ def test_a_log_that_was_moved_away_tells_nothing(tmp_path: Path) -> None:
     log.write_text("an older life\nerror: no\nremedy: do\nthe end\n")
     assert story_since(log, 14) == "error: no\nremedy: do"
     assert story_since(log, 1 << 20) == "error: no\nremedy: do"
+    event = {"message": "it\nis full", "remedy": "make room"}
+    log.write_text(json.dumps({"message": "began"}) + "\n")
+    assert story_since(log, 0) == "began"
+    log.write_text(f"{json.dumps(event)}\n{{cut")
+    assert story_since(log, 0) == "error: it is full\nremedy: make room"
 
 
 class Refusing(io.StringIO):

@@ -11,6 +11,7 @@ from typing import Any, Final
 from quorum.admin.client import checked_url
 from quorum.cli.commands.status import add_tls_options
 from quorum.errors import UsageError
+from quorum.platform.logs import TEXT, add_log_format, set_up_logging
 
 HELP = "serve pages that show a cluster"
 DESCRIPTION = """\
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "folder whose folders are results of `make chaos` and of Spark jobs"
     parser.add_argument("--results", metavar="DIR", type=Path, help=about)
     add_tls_options(parser)
+    add_log_format(parser, "how the log is written: text, or json (default: text)")
     parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
 
 
@@ -68,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.records or _is_loopback(arguments.host),
         arguments.results,
     )
+    set_up_logging(arguments.log_format or TEXT, "console")
     asyncio.run(_serve(options, arguments.parent_fd))
     return 0
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from quorum.config.settings import flag_overrides
 from quorum.errors import NodeStoppedError, QuorateError
-from quorum.platform.foreground import add_server_arguments, set_up_logging, stop_requests
+from quorum.platform.foreground import add_server_arguments, stop_requests
+from quorum.platform.logs import set_up_logging
 from quorum.platform.open_files import raise_open_files
 from quorum.platform.service_manager import telling
 
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.config.node import load_node_config
 
     config = load_node_config(arguments.config, os.environ, flag_overrides(arguments.settings))
-    set_up_logging()
+    set_up_logging(config.log.format, f"node {config.node.id}")
     gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
     log.info("node %d starts with %s", config.node.id, config.masked())
     log.info("at most %d files and sockets may be open", raise_open_files())

@@ -28,6 +28,7 @@ from quorum.launcher.layout import (
     write,
 )
 from quorum.launcher.probe import admin_url
+from quorum.platform.logs import JSON, add_log_format, json_line, set_up_logging
 from quorum.platform.os_runtime import OsDisk
 from quorum.platform.runtime import DataDirInUseError
 from quorum.platform.terminal import Console, table
@@ -68,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         what = f"first port for {_PURPOSES.get(key)} (default: {default}, or as before)"
         what = _CONSOLE_HELP if key == "console" else what
         parser.add_argument(f"--{key}-port", type=_number, metavar="PORT", help=what)
+    about = "how all processes write their logs: text, or json (default: as their files say, else text)"
+    add_log_format(parser, about)
     parser.add_argument("--detach", action="store_true", help="return when ready; `quorate down` stops it")
     # What a detached start runs.
     parser.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
@@ -104,10 +107,14 @@ def _supervise(layout: Layout, arguments: argparse.Namespace) -> int:
     from quorum.launcher.console import ConsoleProcess
     from quorum.launcher.supervisor import StartReport, Supervisor
 
+    log_format = () if arguments.log_format is None else ("--log-format", arguments.log_format)
     console = Console(sys.stdout)
+    if arguments.log_format == JSON and not arguments.detached:
+        _turn_to_json(console)
     _show(layout, console, arguments)
     port = layout.ports["console"]
-    supervisor = Supervisor(layout, console, ConsoleProcess(layout, port) if port else None)
+    pages = ConsoleProcess(layout, port, log_format) if port else None
+    supervisor = Supervisor(layout, console, pages, log_format)
     waiting = os.dup(sys.stdout.fileno()) if arguments.detached else None
 
     def ready(start: StartReport) -> None:
@@ -119,9 +126,17 @@ def _supervise(layout: Layout, arguments: argparse.Namespace) -> int:
         if waiting is not None and not _turn_to_log(layout, waiting):
             console.say("the command that started this was ended before it was ready: all is stopped")
             supervisor.stop()
+        if arguments.log_format == JSON:
+            # What the waiting command has shown was for people, the log is not.
+            _turn_to_json(console)
 
     asyncio.run(supervisor.run(ready, deadline_s=READY_DEADLINE_S if arguments.detached else math.inf))
     return 0
+
+
+def _turn_to_json(console: Console) -> None:
+    set_up_logging(JSON, "up")
+    console.use(json_line)
 
 
 def _plan(arguments: argparse.Namespace) -> Layout:
@@ -150,7 +165,7 @@ def _show(layout: Layout, console: Console, arguments: argparse.Namespace) -> No
 
 
 def _detach(arguments: argparse.Namespace) -> int:
-    names = ("nodes", "brokers", *(f"{key}_port" for key in DEFAULT_PORTS))
+    names = ("nodes", "brokers", "log_format", *(f"{key}_port" for key in DEFAULT_PORTS))
     given = {name.replace("_", "-"): getattr(arguments, name) for name in names}
     data_dir = str(arguments.data_dir.absolute())
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
