@@ -9,9 +9,11 @@ Source: docs/console.md.
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from heapq import nlargest
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -19,13 +21,19 @@ from broker.console.acting import Acting
 from broker.console.kafka import KafkaAsker, addresses
 from broker.console.meaning import concerns, meaning
 from broker.console.pages import Pages, listed
+from broker.console.rates import Rate, shown, total
 from broker.console.topics import TopicCopy, Topics, items, partitions_of, past_topics, past_znodes
 from quorum.console.extension import Lists, PageAction, PageCall, Rows
 from quorum.console.upstream import NodeRefusalError, Upstream
 from quorum.errors import UnreachableError
 from quorum.health.seen import QuorumSeen
 from quorum.metadata import paths
+from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.group_records import CoordinatorRecord
 from quorum.metadata.records import BrokerRecord, ControllerRecord
+
+#: topics on the overview
+BUSIEST_MAX: Final = 5
 
 
 class BrokerPages:
@@ -85,24 +93,52 @@ class BrokerPages:
             broker_id = int(path.rpartition("/")[2])
             record = BrokerRecord.decode(broker_id, data)
             registered[broker_id] = {"endpoints": record.endpoints, "rack": record.rack}
-        found = await call.upstream.ask(
-            "/v1/znodes", {"path": paths.CONTROLLER, "as_of_zxid": as_of}, authorization=call.authorization
-        )
-        controller = None
-        if found.status == 200:
-            controller = ControllerRecord.decode(base64.b64decode(found.fields["data"] or "")).broker_id
-        return _rows(registered, controller, await past_topics(call, as_of), set())
+        topics = await past_topics(call, as_of)
+        return _rows(registered, await _leads(call.upstream, call.authorization, as_of), topics, set())
 
     async def _look(self, upstream: Upstream) -> Rows:
-        cluster = await upstream.fields("/v1/cluster")
+        leads = await _leads(upstream, None, None)
         registered = {row["broker_id"]: row async for row in items(upstream, "/v1/brokers")}
-        rows = _rows(registered, cluster.get("controller_id"), await self._topics.now(upstream), self._known)
+        topics = await self._topics.now(upstream)
+        rows = _rows(registered, leads, topics, self._known)
+        logs = self._kafka.logs_now(upstream, topics)
+        if logs.rates is not None:
+            rows = rows._replace(rates=_shown(total(logs.rates)), busiest=_busiest(logs.rates))
         self._known |= {int(str(each["id"])) for each in rows.brokers}
         return rows
 
 
+def _shown(rate: Rate) -> dict[str, float]:
+    return {name: shown(each) for name, each in rate._asdict().items()}
+
+
+def _busiest(rates: Mapping[str, Rate]) -> tuple[Mapping[str, object], ...]:
+    most = nlargest(BUSIEST_MAX, rates.items(), key=lambda row: (row[1].bytes_in, row[1].records_out))
+    return tuple({"name": name, **_shown(rate)} for name, rate in most)
+
+
+async def _leads(
+    nodes: Upstream, authorization: str | None, as_of: int | None
+) -> tuple[int | None, int | None]:
+    """Return the brokers that are the controller and the coordinator of groups; None: none is."""
+    found: list[int | None] = []
+    records = ((paths.CONTROLLER, ControllerRecord), (paths.COORDINATOR, CoordinatorRecord))
+    for path, record in records:
+        query = {"path": path, "as_of_zxid": as_of, "children": False}
+        answer = await nodes.ask("/v1/znodes", query, authorization=authorization)
+        broker_id = None
+        if answer.status == 200:
+            with contextlib.suppress(MetadataDecodeError):
+                broker_id = record.decode(base64.b64decode(answer.fields["data"] or "")).broker_id
+        found.append(broker_id)
+    return found[0], found[1]
+
+
 def _rows(
-    registered: Mapping[int, Mapping[str, Any]], controller: int | None, topics: Topics, known: set[int]
+    registered: Mapping[int, Mapping[str, Any]],
+    leading: tuple[int | None, int | None],
+    topics: Topics,
+    known: set[int],
 ) -> Rows:
     partitions = list(partitions_of(topics))
     leads = Counter(each.leader for each in partitions)
@@ -120,8 +156,7 @@ def _rows(
             }
             for broker_id in ids
         ),
-        controller,
-        None,
+        *leading,
         len(topics),
         len(partitions),
         sum(each.status == "offline" for each in partitions),

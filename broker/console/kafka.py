@@ -1,7 +1,8 @@
 """The console's Kafka client: where logs begin and end, how large they are, how far groups lag, records.
 
 Decides how old such an answer may be: lists of topics and groups are sorted by it, and one question to every
-leader serves all who look. Soft state: the client, the last answers.
+leader serves all who look. Lag and rates come of what was answered before, so they are known for as long as
+somebody looks. Soft state: the client, the last answers.
 
 Source: docs/console.md.
 """
@@ -14,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.client.partition_admin import PartitionAdminClient
+from broker.console.rates import LogsMoved, Rate, RateMeter
 from broker.console.topics import Topics as TopicRows
 from broker.console.topics import items, partitions_of
+from broker.health.lag import GroupLag, LagHistory, PartitionLag
 from quorum.console.upstream import NodeRefusalError, Upstream
 from quorum.errors import QuorateError, UnreachableError, printable
 from quorum.metadata.paths import PartitionKey
@@ -49,6 +52,8 @@ class LogsSeen(NamedTuple):
         starts, ends: {partition: offset}, without those whose leader did not answer.
         sizes: {partition: bytes of its largest replica}.
         groups: {group: its record}.
+        lags: {group: how far it is behind}.
+        rates: {topic: how fast it is written and read}, where it is; None: it is not known yet.
         problem: why brokers were not asked, else None.
     """
 
@@ -56,19 +61,22 @@ class LogsSeen(NamedTuple):
     ends: Mapping[PartitionKey, int] = {}
     sizes: Mapping[PartitionKey, int] = {}
     groups: Mapping[str, Group] = {}
+    lags: Mapping[str, GroupLag] = {}
+    rates: Mapping[str, Rate] | None = None
     problem: str | None = None
 
-    def lag(self, group: Group, key: PartitionKey) -> int | None:
-        """Return how many records a group is behind in a partition; None: it is not known."""
-        end = self.ends.get(key)
-        return None if end is None else max(0, end - group.committed[key])
+    def lag(self, group: Group, key: PartitionKey) -> PartitionLag | None:
+        """Return how far a group is behind in a partition; None: it is not known."""
+        found = self.lags.get(group.group_id)
+        return None if found is None else found.partitions.get(key)
 
     def lags_by_topic(self) -> dict[str, int]:
         """Return {topic: records that all its groups are behind, together}."""
         found: dict[str, int] = defaultdict(int)
         for group in self.groups.values():
             for key in group.committed:
-                found[key.topic] += self.lag(group, key) or 0
+                lag = self.lag(group, key)
+                found[key.topic] += 0 if lag is None else lag.records
         return found
 
 
@@ -81,6 +89,9 @@ class KafkaAsker:
         self._refreshing: asyncio.Task[None] | None = None
         self._logs = LogsSeen(problem="they have not answered yet")
         self._asked_s = float("-inf")
+        self._took_s = 0.0
+        self._lags = LagHistory()
+        self._meter = RateMeter()
 
     async def close(self) -> None:
         """End every connection."""
@@ -119,14 +130,22 @@ class KafkaAsker:
 
     async def logs(self, nodes: Upstream, topics: TopicRows, patience_s: float = PATIENCE_S) -> LogsSeen:
         """Return what brokers say of partitions with a leader, or what they said last, if they are slow."""
-        if self._refreshing is None or self._refreshing.done():
-            if asyncio.get_running_loop().time() - self._asked_s < FRESH_S:
-                return self._logs
+        self.logs_now(nodes, topics)
+        if self._refreshing is not None:
+            await asyncio.wait({self._refreshing}, timeout=patience_s)
+        return self._logs
+
+    def logs_now(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
+        """Return what brokers said last; they are asked again if that is old."""
+        since_s = asyncio.get_running_loop().time() - self._asked_s
+        if self._refreshing is None or (
+            self._refreshing.done() and since_s >= max(FRESH_S, 3 * self._took_s)
+        ):
             self._refreshing = asyncio.create_task(self._refresh(nodes, topics))
-        await asyncio.wait({self._refreshing}, timeout=patience_s)
         return self._logs
 
     async def _refresh(self, nodes: Upstream, topics: TopicRows) -> None:
+        begun_s = asyncio.get_running_loop().time()
         try:
             self._logs = await self._ask(nodes, topics)
         except (QuorateError, NodeRefusalError, TimeoutError) as error:
@@ -134,6 +153,7 @@ class KafkaAsker:
             told = printable(str(error)) or "brokers did not answer in time"
             self._logs = LogsSeen(groups=self._logs.groups, problem=told)
         self._asked_s = asyncio.get_running_loop().time()
+        self._took_s = self._asked_s - begun_s
 
     async def _ask(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
         groups = {row["group_id"]: _group(row) async for row in items(nodes, "/v1/groups")}
@@ -151,7 +171,12 @@ class KafkaAsker:
                 client.list_offsets(dict.fromkeys(keys, _LATEST)),
                 client.log_sizes(),
             )
-        return LogsSeen(_known(starts), _known(ends), sizes, groups)
+        now_s = asyncio.get_running_loop().time()
+        committed = {name: each.committed for name, each in groups.items()}
+        known = _known(ends)
+        lags = self._lags.take(now_s, committed, known)
+        rates = self._meter.take(now_s, LogsMoved(known, sizes, committed))
+        return LogsSeen(_known(starts), known, sizes, groups, lags, rates)
 
 
 def _known(found: Mapping[PartitionKey, Any]) -> dict[PartitionKey, int]:

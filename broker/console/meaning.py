@@ -27,7 +27,10 @@ Meant = tuple[str, str, str]
 
 def concerns(path: str) -> bool:
     """Whether a change of a znode may change how brokers and topics are."""
-    return path.startswith(("/brokers/", "/config/", "/admin/")) or path == paths.CONTROLLER
+    return path.startswith(("/brokers/", "/config/", "/admin/")) or path in (
+        paths.CONTROLLER,
+        paths.COORDINATOR,
+    )
 
 
 def meaning(op: str, path: str, before: bytes | None, after: bytes | None) -> Iterator[Meant]:

@@ -20,6 +20,8 @@ from broker.client.goals import ResetGoal, moment_ms, reset_goals
 from broker.console import records
 from broker.console.kafka import Group, KafkaAsker, LogsSeen
 from broker.console.past_groups import past_groups
+from broker.console.rates import Rate
+from broker.console.rates import shown as shown_rate
 from broker.console.topics import ShownPartition, Topic, TopicCopy, Topics, past_topics
 from quorum.admin.reading import Says, fields_of, read_query
 from quorum.admin.view import BadInputError, json_answer
@@ -148,6 +150,7 @@ class Pages:
                 "name": topic.name,
                 "found": True,
                 "status": topic.status,
+                "rate": None if logs is None else rate_row(logs.rates, topic.name),
                 "problem": topic.problem or (logs.problem if logs is not None else None),
                 "partitions": [
                     {**_partition_row(each, logs), "moving": (each.topic, each.partition) in moving}
@@ -298,6 +301,7 @@ def _topic_row(topic: Topic, logs: LogsSeen | None, lags: Mapping[str, int]) -> 
         "lag": str(lags.get(topic.name, 0)) if known else None,
         "records": str(count) if known else None,
         "bytes": size if known else None,
+        "rate": rate_row(logs.rates, topic.name) if known and logs is not None else None,
         "problem": topic.problem,
     }
 
@@ -321,13 +325,28 @@ def _partition_row(each: ShownPartition, logs: LogsSeen | None) -> dict[str, obj
 
 def _in_topic(group: Group, topic: str, logs: LogsSeen) -> dict[str, Any]:
     keys = [key for key in group.committed if key.topic == topic]
-    lags = [logs.lag(group, key) for key in keys]
+    lags = [lag for key in keys if (lag := logs.lag(group, key)) is not None]
+    known = len(lags) == len(keys)
     return {
         "name": group.group_id,
         "state": group.row["state"],
         "partitions": len(keys),
-        "lag": None if None in lags else str(sum(each or 0 for each in lags)),
+        "lag": str(sum(each.records for each in lags)) if known else None,
+        "seconds": round(max((each.seconds for each in lags), default=0.0), 1) if known else None,
+        "trend": _trend(group, logs),
     }
+
+
+def _trend(group: Group, logs: LogsSeen) -> str | None:
+    found = logs.lags.get(group.group_id)
+    return None if found is None else found.trend
+
+
+def rate_row(rates: Mapping[str, Rate] | None, topic: str) -> dict[str, float] | None:
+    """Return how fast a topic is written and read; None: it is not known yet."""
+    if rates is None:
+        return None
+    return {name: shown_rate(each) for name, each in rates.get(topic, Rate())._asdict().items()}
 
 
 def _record_row(record: records.Record) -> dict[str, object]:
@@ -349,7 +368,8 @@ def _encoded(data: bytes | None) -> str | None:
 
 
 def _group_row(group: Group, logs: LogsSeen) -> dict[str, Any]:
-    lags = [logs.lag(group, key) for key in group.committed]
+    lag = logs.lags.get(group.group_id)
+    known = logs.problem is None and lag is not None
     return {
         "name": group.group_id,
         "status": group.row["state"] or "unknown",
@@ -357,7 +377,9 @@ def _group_row(group: Group, logs: LogsSeen) -> dict[str, Any]:
         "protocol": group.row["protocol"],
         "member_count": len(group.row["members"]),
         "topics": len({key.topic for key in group.committed}),
-        "lag": None if logs.problem is not None else str(sum(each or 0 for each in lags)),
+        "lag": str(lag.records) if known and lag is not None else None,
+        "seconds": round(lag.seconds, 1) if known and lag is not None else None,
+        "trend": _trend(group, logs),
     }
 
 
@@ -376,5 +398,6 @@ def _offset_row(group: Group, key: PartitionKey, logs: LogsSeen) -> dict[str, ob
         "partition": key.partition,
         "offset": str(group.committed[key]),
         "end": None if end is None else str(end),
-        "lag": None if lag is None else str(lag),
+        "lag": None if lag is None else str(lag.records),
+        "seconds": None if lag is None else round(lag.seconds, 1),
     }

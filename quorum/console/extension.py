@@ -26,6 +26,8 @@ class Rows(NamedTuple):
         controller, coordinator: ids of the brokers that are it.
         topics, partitions: how many there are; None: it is not known, and so below.
         offline, under_replicated, not_preferred: how many partitions are.
+        rates: of all topics together: records and bytes in, records out, a second.
+        busiest: some topics with the same, those with most first.
     """
 
     brokers: tuple[Mapping[str, object], ...] = ()
@@ -36,6 +38,8 @@ class Rows(NamedTuple):
     offline: int | None = None
     under_replicated: int | None = None
     not_preferred: int | None = None
+    rates: Mapping[str, float] | None = None
+    busiest: tuple[Mapping[str, object], ...] = ()
 
 
 class Lists(NamedTuple):

@@ -1,9 +1,9 @@
 // Consumer groups, and one of them: members, what they read, how far they are behind.
 import { html, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
-import { Chip, Main, Search } from "./parts.js";
+import { Chip, Main, Search, Trend } from "./parts.js";
 import { asOf, get, hrefOf, mayAct, useView } from "./state.js";
-import { count, counted, momentOf, plain } from "./text.js";
+import { count, counted, momentOf, plain, waitText } from "./text.js";
 
 const EVERY_MS = 2500;
 const groupPath = (path) => path.startsWith("/consumers/");
@@ -26,10 +26,11 @@ export function Groups() {
     ${state === "empty" && html`<p class="nothing">${search ? "No group has that in its name." : "There are no groups."}</p>`}
     ${found?.items.length > 0 &&
     html`<section><div class="scroll" tabindex="0" role="region" aria-label="Groups"><table>
-      <thead><tr><th scope="col">Group</th><th scope="col">State</th><th scope="col">Type</th><th scope="col" class="n">Members</th><th scope="col" class="n">Topics</th><th scope="col" class="n">Lag</th></tr></thead>
-      <tbody>${found.items.map((each) => html`<tr key=${each.name} data-testid="group" data-name=${each.name} data-lag=${each.lag} data-status=${each.status}>
+      <thead><tr><th scope="col">Group</th><th scope="col">State</th><th scope="col">Type</th><th scope="col" class="n">Members</th><th scope="col" class="n">Topics</th><th scope="col" class="n">Lag</th><th scope="col" class="n" title="The oldest record that is not committed waits at least so long">Waits</th><th scope="col">Trend</th></tr></thead>
+      <tbody>${found.items.map((each) => html`<tr key=${each.name} data-testid="group" data-name=${each.name} data-lag=${each.lag} data-seconds=${each.seconds} data-trend=${each.trend} data-status=${each.status}>
         <th scope="row"><a href=${hrefOf("groups", each.name)}>${plain(each.name)}</a></th><td><${Chip} kind=${each.status}>${plain(each.status)}<//></td>
         <td>${plain(each.type ?? "unknown")}</td><td class="n">${each.member_count}</td><td class="n">${each.topics}</td><td class="n">${count(each.lag)}</td>
+        <td class="n">${waitText(each.seconds)}</td><td><${Trend} trend=${each.trend} /></td>
       </tr>`)}</tbody></table></div></section>`}
   <//>`;
 }
@@ -59,7 +60,7 @@ export function Group({ name }) {
       }),
     });
   return html`<${Main} page="group" name=${name} title=${plain(name)} state=${absent && view.state === "ready" ? "empty" : view.state} problem=${view.problem}>
-    <div class="head"><h1>${plain(name)}</h1>${found?.found && html`<${Chip} kind=${found.status}>${plain(found.status)}<//>`}
+    <div class="head"><h1>${plain(name)}</h1>${found?.found && html`<${Chip} kind=${found.status}>${plain(found.status)}<//><${Trend} trend=${found.trend} />`}
       <span class="spring"></span>${found?.offsets?.length > 0 && mayAct("reset-offsets") && html`<button onClick=${reset}>Reset offsets</button>`}</div>
     ${absent && html`<p class="nothing">There is no group ${plain(name)}.</p>`}
     ${found?.problem && html`<p class="caption">Lag is not known: ${plain(found.problem)}.</p>`}
@@ -82,8 +83,8 @@ function Offsets({ found }) {
   if (!found.offsets.length) return html`<section><h2>Offsets</h2><p class="nothing">It has committed nothing.</p></section>`;
   const most = Math.max(1, ...found.offsets.map((each) => Number(each.lag ?? 0)));
   return html`<section><h2>Offsets</h2><div class="scroll" tabindex="0" role="region" aria-label="Offsets"><table>
-    <thead><tr><th scope="col">Topic</th><th scope="col" class="n">Partition</th><th scope="col" class="n">Committed</th><th scope="col" class="n">Log ends at</th><th scope="col" class="n">Lag</th><th scope="col"><span class="visually-hidden">Share</span></th></tr></thead>
-    <tbody>${found.offsets.map((each) => html`<tr key=${`${each.topic} ${each.partition}`} data-testid="offset" data-topic=${each.topic} data-partition=${each.partition} data-lag=${each.lag}>
+    <thead><tr><th scope="col">Topic</th><th scope="col" class="n">Partition</th><th scope="col" class="n">Committed</th><th scope="col" class="n">Log ends at</th><th scope="col" class="n">Lag</th><th scope="col" class="n">Waits</th><th scope="col"><span class="visually-hidden">Share</span></th></tr></thead>
+    <tbody>${found.offsets.map((each) => html`<tr key=${`${each.topic} ${each.partition}`} data-testid="offset" data-topic=${each.topic} data-partition=${each.partition} data-lag=${each.lag} data-seconds=${each.seconds}>
       <th scope="row"><a href=${hrefOf("topics", each.topic)}>${plain(each.topic)}</a></th><td class="n">${each.partition}</td><td class="n">${count(each.offset)}</td><td class="n">${count(each.end)}</td>
-      <td class="n">${count(each.lag)}</td><td class="share"><meter min="0" max=${most} value=${Number(each.lag ?? 0)} aria-label="Lag"></meter></td></tr>`)}</tbody></table></div></section>`;
+      <td class="n">${count(each.lag)}</td><td class="n">${waitText(each.seconds)}</td><td class="share"><meter min="0" max=${most} value=${Number(each.lag ?? 0)} aria-label="Lag"></meter></td></tr>`)}</tbody></table></div></section>`;
 }

@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
 import { Chip, Main, Sparkline } from "./parts.js";
 import { asOf, get, hrefOf, live, mayAct, useView } from "./state.js";
-import { count, counted, plain } from "./text.js";
+import { byteRateText, count, counted, plain, rateText } from "./text.js";
 
 export function Overview() {
   const past = asOf();
@@ -15,7 +15,8 @@ export function Overview() {
     html`<${Numbers} found=${found} />
       ${past === null && html`<${Findings} found=${found.findings} />`}
       ${past === null && html`<${Nodes} nodes=${found.nodes} />`}
-      <${Brokers} found=${found} />`}
+      <${Brokers} found=${found} />
+      <${Busiest} topics=${found.busiest} />`}
   <//>`;
 }
 
@@ -30,8 +31,27 @@ function Numbers({ found }) {
     ${number("offline", "offline", found.offline, "bad")}
     ${number("under-replicated", "under-replicated", found.under_replicated, "warn")}
     ${number("not-preferred", "not led by the preferred", found.not_preferred, "warn")}
+    ${found.rates && html`<${Rates} rates=${found.rates} />`}
     <${Rate} />
   </section>`;
+}
+
+const IN_TITLE = "How far the ends of logs moved between two looks, and how much the largest replicas grew";
+const OUT_TITLE = "How far committed offsets of groups moved between two looks";
+
+const Rates = ({ rates }) => html`
+  <a class="number" href=${hrefOf("topics")} title=${IN_TITLE} data-testid="records-in" data-value=${rates.records_in}><b>${rateText(rates.records_in)}</b><span>records in · ${byteRateText(rates.bytes_in)}</span></a>
+  <a class="number" href=${hrefOf("groups")} title=${OUT_TITLE} data-testid="records-out" data-value=${rates.records_out}><b>${rateText(rates.records_out)}</b><span>records committed</span></a>`;
+
+function Busiest({ topics }) {
+  if (!topics?.length) return null;
+  return html`<section><h2 id="busiest">Busiest topics</h2>
+    <div class="scroll" tabindex="0" role="region" aria-labelledby="busiest"><table>
+      <thead><tr><th scope="col">Topic</th><th scope="col" class="n">Bytes in</th><th scope="col" class="n">Records in</th><th scope="col" class="n">Records committed</th></tr></thead>
+      <tbody>${topics.map((each) => html`<tr key=${each.name} data-testid="busy" data-name=${each.name}><th scope="row"><a href=${hrefOf("topics", each.name)}>${plain(each.name)}</a></th>
+        <td class="n">${byteRateText(each.bytes_in)}</td><td class="n">${rateText(each.records_in)}</td><td class="n">${rateText(each.records_out)}</td></tr>`)}</tbody>
+    </table></div>
+    <p class="caption">Measured between the console's looks: ends and sizes of logs, and offsets that groups committed.</p></section>`;
 }
 
 const SECONDS = 60;

@@ -93,6 +93,14 @@ export function Formats({ value, onChange, id = "format" }) {
 
 export const Chip = ({ kind, children }) => html`<span class="chip ${kind}">${children}</span>`;
 
+const TRENDS = { growing: ["↗ growing", "error"], shrinking: ["↘ shrinking", "ok"], steady: ["→ steady", ""] };
+
+/** What becomes of a lag. */
+export function Trend({ trend }) {
+  const [text, kind] = TRENDS[trend] ?? ["", ""];
+  return text && html`<span class="chip ${kind}">${text}</span>`;
+}
+
 /** Close enough to "what changed lately": values that were seen while the page is open. */
 export function Sparkline({ values, label }) {
   const most = Math.max(1, ...values);

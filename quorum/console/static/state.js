@@ -189,7 +189,7 @@ export function useView(key, load, concerns = null, everyMs = 0) {
       if (paths === null || (concerns ? paths.some(concerns) : looked || paths.length)) run();
     };
     watchers.add(watcher);
-    const timer = everyMs && setInterval(() => document.visibilityState === "visible" && watcher([], true), everyMs);
+    const timer = everyMs && setInterval(() => document.visibilityState === "visible" && watcher(null, true), everyMs);
     return () => {
       gone = true;
       clearInterval(timer);

@@ -119,6 +119,19 @@ export function timeText(ms) {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** How many in a second; null: not known yet. */
+export const rateText = (rate) => (rate === null || rate === undefined ? "–" : `${rate < 10 ? Number(rate.toFixed(1)) : count(Math.round(rate))}/s`);
+
+export const byteRateText = (rate) => (rate === null || rate === undefined ? "–" : `${bytesText(Math.round(rate))}/s`);
+
+/** How long the oldest record waits: at least so long, for it was seen that long ago first. */
+export function waitText(seconds) {
+  if (seconds === null || seconds === undefined) return "unknown";
+  if (seconds === 0) return "0 s";
+  const [value, unit] = seconds < 120 ? [seconds, "s"] : seconds < 7200 ? [seconds / 60, "min"] : [seconds / 3600, "h"];
+  return `≥ ${value < 10 ? value.toFixed(1) : Math.round(value)} ${unit}`;
+}
+
 /** A time that was typed, as ms since 1970: without a zone, it is that of this machine. What is none stays. */
 export function momentOf(typed) {
   const text = typed.trim().replace(/^(\d{4}-\d\d-\d\d) +/, "$1T");

@@ -1,9 +1,9 @@
 // Topics with their lag beside them, and one topic: partitions, records, settings, groups.
 import { html, useRef, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
-import { Chip, Formats, Main, Search, Tabs } from "./parts.js";
+import { Chip, Formats, Main, Search, Tabs, Trend } from "./parts.js";
 import { address, asOf, get, hrefOf, mayAct, session, setParams, useView } from "./state.js";
-import { bytesOf, bytesText, count, counted, formatted, momentOf, plain, textOf, timeText } from "./text.js";
+import { byteRateText, bytesOf, bytesText, count, counted, formatted, momentOf, plain, rateText, textOf, timeText, waitText } from "./text.js";
 
 // Ends of logs are in no znode: they are asked for again and again.
 const EVERY_MS = 2500;
@@ -11,7 +11,7 @@ const brokerPath = (path) => /^\/(brokers|consumers|config|admin)\//.test(path);
 
 const COLUMNS = [
   ["name", "Topic", "ascending"], ["state", "State", "descending"], [null, "Partitions"], [null, "Records"],
-  ["size", "Size", "descending"], ["lag", "Lag", "descending"],
+  [null, "In"], [null, "Out"], ["size", "Size", "descending"], ["lag", "Lag", "descending"],
 ];
 
 export function Topics() {
@@ -46,6 +46,8 @@ export function Topics() {
         <td><${Chip} kind=${each.status}>${each.status}<//>${each.problem ? html` <small>${plain(each.problem)}</small>` : ""}</td>
         <td class="n">${count(each.partitions)}${each.replicas > 1 && html` <small>× ${each.replicas}</small>`}</td>
         <td class="n">${count(each.records)}</td>
+        <td class="n" title=${`${rateText(each.rate?.records_in)} records`}>${byteRateText(each.rate?.bytes_in)}</td>
+        <td class="n" title="Records that groups commit">${rateText(each.rate?.records_out)}</td>
         <td class="n">${each.bytes === null ? "unknown" : bytesText(each.bytes)}</td>
         <td class="n">${each.lag === "0" ? html`<span class="soft">0</span>` : html`<strong>${count(each.lag)}</strong>`}</td>
       </tr>`)}</tbody>
@@ -65,6 +67,7 @@ export function Topic({ name }) {
   const state = absent && view.state === "ready" ? "empty" : view.state;
   return html`<${Main} page="topic" name=${name} title=${plain(name)} state=${state} problem=${view.problem}>
     <div class="head"><h1>${plain(name)}</h1>${found?.found && html`<${Chip} kind=${found.status}>${found.status}<//>`}
+      ${found?.rate && html`<small>${rateText(found.rate.records_in)} records in (${byteRateText(found.rate.bytes_in)}), ${rateText(found.rate.records_out)} committed</small>`}
       <span class="spring"></span>${found?.found && html`<${TopicButtons} name=${name} found=${found} />`}</div>
     ${absent && html`<p class="nothing">There is no topic ${plain(name)}${past === null ? "" : " at that time"}.</p>`}
     ${found?.problem && html`<p class="caption">${plain(found.problem)}</p>`}
@@ -213,8 +216,8 @@ function Settings({ name, found }) {
 
 function InGroups({ found }) {
   if (!found.groups.length) return html`<p class="nothing">No group has committed an offset of it.</p>`;
-  return html`<table><thead><tr><th scope="col">Group</th><th scope="col">State</th><th scope="col" class="n">Partitions</th><th scope="col" class="n">Lag</th></tr></thead>
-    <tbody>${found.groups.map((each) => html`<tr key=${each.name} data-testid="group" data-name=${each.name} data-lag=${each.lag} data-status=${each.state}>
+  return html`<table><thead><tr><th scope="col">Group</th><th scope="col">State</th><th scope="col" class="n">Partitions</th><th scope="col" class="n">Lag</th><th scope="col" class="n" title="The oldest record that is not committed waits at least so long">Waits</th><th scope="col" title="Of all that the group reads">Trend</th></tr></thead>
+    <tbody>${found.groups.map((each) => html`<tr key=${each.name} data-testid="group" data-name=${each.name} data-lag=${each.lag} data-seconds=${each.seconds} data-trend=${each.trend} data-status=${each.state}>
       <th scope="row"><a href=${hrefOf("groups", each.name)}>${plain(each.name)}</a></th><td><${Chip} kind=${each.state}>${plain(each.state ?? "unknown")}<//></td>
-      <td class="n">${each.partitions}</td><td class="n">${count(each.lag)}</td></tr>`)}</tbody></table>`;
+      <td class="n">${each.partitions}</td><td class="n">${count(each.lag)}</td><td class="n">${waitText(each.seconds)}</td><td><${Trend} trend=${each.trend} /></td></tr>`)}</tbody></table>`;
 }
