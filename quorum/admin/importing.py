@@ -39,7 +39,7 @@ IMPORT: Final = web.AppKey[Callable[[list[Any]], Awaitable[Result]]]("import")
 _EXAMPLE: Final = 'send {"step": "begin", "source": "zk1:2181", "zxid_min": 0}'
 
 
-class Step(Enum):
+class ImportStep(Enum):
     """What is done."""
 
     BEGIN = "begin"
@@ -50,7 +50,7 @@ class Step(Enum):
 class StepBody(NamedTuple):
     """One step of an import."""
 
-    step: Step
+    step: ImportStep
     source: Annotated[str, Says("the cluster that is imported", 1, SOURCE_CHARS_MAX, "[ -~]+")]
     zxid_min: Annotated[int, Says("above which the step's own zxid lies", 0, ZXID_MAX)] = 0
     #: a msgpack list, as quorum.core.importing has it

@@ -17,9 +17,9 @@ from typing import Final
 from quorum.core.acl import UNLIMITED
 from quorum.core.importing import ImportedNode, ImportedNumbers, is_left_out
 from quorum.importing.errors import SourceFileError
-from quorum.importing.logs import Transaction, read_log
+from quorum.importing.logs import LoggedTransaction, read_log
 from quorum.importing.snapshots import CutShortError, FileNode, FileTree, read_snapshot
-from quorum.importing.source import Found, lifetime_of_owner
+from quorum.importing.source import NodeFound, lifetime_of_owner
 from quorum.importing.transactions import apply
 
 #: what a dataDir has its files in
@@ -96,7 +96,7 @@ def _follows(zxid: int, following: int) -> bool:
     return following == zxid + 1 or (following >> 32 > zxid >> 32 and following & 0xFFFFFFFF == 1)
 
 
-def _apply(tree: FileTree, transaction: Transaction, path: Path) -> None:
+def _apply(tree: FileTree, transaction: LoggedTransaction, path: Path) -> None:
     try:
         apply(tree, transaction)
     except ValueError as error:
@@ -120,13 +120,13 @@ class FileSource:
         """The last transaction."""
         return self._tree.zxid
 
-    async def walk(self) -> AsyncIterator[Found]:
+    async def walk(self) -> AsyncIterator[NodeFound]:
         """Yield every node, parents before their children; /zookeeper is left out."""
         for found in found_in(self._tree):
             yield found
 
 
-def found_in(tree: FileTree) -> Iterable[Found]:
+def found_in(tree: FileTree) -> Iterable[NodeFound]:
     """Yield the nodes of a tree, parents before their children, without /zookeeper."""
     for path in sorted(tree.nodes):
         if is_left_out(path):
@@ -136,7 +136,7 @@ def found_in(tree: FileTree) -> Iterable[Found]:
         owner = node.owner if lifetime is None else 0
         numbers = _numbers(node)
         imported = ImportedNode(path or "/", node.data, node.acl, numbers, lifetime or UNLIMITED)
-        yield Found(imported, (), owner)
+        yield NodeFound(imported, (), owner)
 
 
 def _numbers(node: FileNode) -> ImportedNumbers:

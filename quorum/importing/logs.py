@@ -29,7 +29,7 @@ RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
 _REMEDY: Final = "take the files of another server of the ensemble"
 
 
-class Transaction(NamedTuple):
+class LoggedTransaction(NamedTuple):
     """A transaction; what it did is in its body."""
 
     session_id: int
@@ -39,7 +39,7 @@ class Transaction(NamedTuple):
     body: bytes
 
 
-def read_log(path: Path) -> Iterator[Transaction]:
+def read_log(path: Path) -> Iterator[LoggedTransaction]:
     """Yield the transactions of a log.
 
     Raises:
@@ -75,7 +75,7 @@ def read_log(path: Path) -> Iterator[Transaction]:
         if length < _HEADER.size:
             raise _damaged(path, position, "the record has no header")
         session_id, _, zxid, time_ms, kind = _HEADER.unpack_from(record)
-        yield Transaction(session_id, zxid, time_ms, kind, record[_HEADER.size :])
+        yield LoggedTransaction(session_id, zxid, time_ms, kind, record[_HEADER.size :])
         position = end + 1
 
 

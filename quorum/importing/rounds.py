@@ -20,8 +20,8 @@ from quorum.core.acl import CONTAINER
 from quorum.core.importing import ImportedNode
 from quorum.core.paths import is_keepable
 from quorum.importing.errors import DifferenceError, ImportFailedError
-from quorum.importing.source import READS_MAX, Found, LiveSource
-from quorum.importing.target import Target
+from quorum.importing.source import READS_MAX, LiveSource, NodeFound
+from quorum.importing.target import ImportTarget
 
 #: changes of one step, and about how many bytes of data
 STEP_CHANGES_MAX: Final = 1000
@@ -38,11 +38,11 @@ class WholeSource(Protocol):
     def zxid(self) -> int:
         """The last transaction that was seen of it."""
 
-    def walk(self) -> AsyncIterator[Found]:
+    def walk(self) -> AsyncIterator[NodeFound]:
         """Yield every node, parents before their children."""
 
 
-class Totals(NamedTuple):
+class ReadTotals(NamedTuple):
     """What one reading of everything found."""
 
     #: {path: digest}, without ephemerals
@@ -61,10 +61,10 @@ def digest_of(digests: dict[str, str]) -> str:
     return whole.hexdigest()
 
 
-class Rounds:
+class ImportRounds:
     """Brings a target in step with a source."""
 
-    def __init__(self, source: WholeSource, target: Target) -> None:
+    def __init__(self, source: WholeSource, target: ImportTarget) -> None:
         """Know nothing of the target yet."""
         self._source = source
         self._target = target
@@ -86,7 +86,7 @@ class Rounds:
         self._held = await self._target.listing()
         self._children = Counter(_parent(path) for path in self._held if path != "/")
 
-    async def copy_all(self) -> Totals:
+    async def copy_all(self) -> ReadTotals:
         """Read the source as a whole, and write what differs."""
         digests: dict[str, str] = {}
         data_bytes = ephemerals = containers = ttl_nodes = 0
@@ -105,7 +105,7 @@ class Rounds:
         for path in sorted(vanished, key=_depth, reverse=True):
             await self._delete(path)
         await self._flush()
-        return Totals(digests, data_bytes, ephemerals, containers, ttl_nodes)
+        return ReadTotals(digests, data_bytes, ephemerals, containers, ttl_nodes)
 
     def _can_place(self, path: str) -> bool:
         return path == "/" or _parent(path) in self._held
@@ -164,7 +164,7 @@ class Rounds:
             step, self._step, self._step_bytes = self._step, [], 0
             await self._target.write(max(self._source.zxid, self._zxid_min), step)
 
-    async def compare(self, totals: Totals) -> dict[str, object]:
+    async def compare(self, totals: ReadTotals) -> dict[str, object]:
         """Compare the digests of both trees; returns the fields of the report about them.
 
         Raises:

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from quorum.client import ClientError, ConnectionLossError, NoServerError, SessionExpiredError
 from quorum.importing.errors import ImportFailedError
 from quorum.importing.files import FileSource, read_lifetimes
-from quorum.importing.rounds import Rounds, Totals
+from quorum.importing.rounds import ImportRounds, ReadTotals
 from quorum.importing.source import Lifetimes, LiveSource
-from quorum.importing.target import Target
+from quorum.importing.target import ImportTarget
 
 #: how often progress is reported
 REPORT_EVERY_S: Final = 1.0
@@ -66,7 +66,7 @@ async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> Non
     Raises:
         QuorateError: it cannot go on, and says why; it can be run again.
     """
-    target = Target(wanted.admin_urls, wanted.source_name)
+    target = ImportTarget(wanted.admin_urls, wanted.source_name)
     await target.start()
     try:
         if not wanted.hosts:
@@ -82,19 +82,19 @@ async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> Non
         await target.close()
 
 
-async def _import_files(wanted: Wanted, target: Target, report: Report) -> None:
+async def _import_files(wanted: Wanted, target: ImportTarget, report: Report) -> None:
     """Import the files of a stopped server, and cut over."""
     assert wanted.files is not None
     begun_s = asyncio.get_running_loop().time()
     source = await asyncio.to_thread(FileSource, wanted.files)
-    rounds = Rounds(source, target)
+    rounds = ImportRounds(source, target)
     await rounds.begin()
     totals = await rounds.copy_all()
     await _open(rounds, totals, report, begun_s, lifetimes_known=True)
 
 
 async def _open(
-    rounds: Rounds, totals: Totals, report: Report, begun_s: float, *, lifetimes_known: bool
+    rounds: ImportRounds, totals: ReadTotals, report: Report, begun_s: float, *, lifetimes_known: bool
 ) -> None:
     compared = await rounds.compare(totals)
     source_zxid, next_zxid = await rounds.open()
@@ -110,10 +110,10 @@ async def _open(
 class _LiveImport:
     """An import from a live source."""
 
-    def __init__(self, wanted: Wanted, source: LiveSource, target: Target, report: Report) -> None:
+    def __init__(self, wanted: Wanted, source: LiveSource, target: ImportTarget, report: Report) -> None:
         self._wanted = wanted
         self._source = source
-        self._rounds = Rounds(source, target)
+        self._rounds = ImportRounds(source, target)
         self._report = report
         self._phase = "copying"
         self._loop = asyncio.get_running_loop()
@@ -154,7 +154,7 @@ class _LiveImport:
             {"phase": self._phase, "nodes": self._rounds.nodes, "behind": behind, "source_zxid": zxid}
         )
 
-    async def _copy(self) -> Totals:
+    async def _copy(self) -> ReadTotals:
         """Read everything and write what differs, however often the source goes away meanwhile."""
         while True:
             try:

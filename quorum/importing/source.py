@@ -44,7 +44,7 @@ _CONTAINER_OWNER: Final = -(1 << 63)
 _TTL_MASK: Final = (1 << 40) - 1
 
 
-class Found(NamedTuple):
+class NodeFound(NamedTuple):
     """A node that was read."""
 
     node: ImportedNode
@@ -196,7 +196,7 @@ class LiveSource:
         if self._client.state in (ClientState.LOST, ClientState.CLOSED):
             await self.start()
 
-    async def read(self, path: str) -> Found | None:
+    async def read(self, path: str) -> NodeFound | None:
         """Read a node; None if it is not there.
 
         Raises:
@@ -222,7 +222,7 @@ class LiveSource:
 
     def _found(
         self, path: str, data: bytes | None, stat: Stat, acl: Sequence[AccessEntry], names: Sequence[str]
-    ) -> Found:
+    ) -> NodeFound:
         if any(entry.scheme == "digest" and entry.identity.endswith(":x") for entry in acl):
             raise unreadable(path, "shows its access list to the importer without digests")
         lifetime = lifetime_of_owner(stat.ephemeral_owner)
@@ -231,9 +231,9 @@ class LiveSource:
             lifetime = self.lifetimes.of(path, stat.czxid)
         numbers = numbers_of(stat)
         entries = tuple((entry.permissions, entry.scheme, entry.identity) for entry in acl)
-        return Found(ImportedNode(path, data, entries, numbers, lifetime or UNLIMITED), names, owner)
+        return NodeFound(ImportedNode(path, data, entries, numbers, lifetime or UNLIMITED), names, owner)
 
-    async def walk(self) -> AsyncIterator[Found]:
+    async def walk(self) -> AsyncIterator[NodeFound]:
         """Yield every node, parents before their children; /zookeeper is left out."""
         # The last ones first, so that depth comes before breadth and little waits.
         waiting = ["/"]

@@ -31,7 +31,7 @@ _AGAIN_AFTER_S: Final = 0.2
 _LINE_BYTES_MAX: Final = 1 << 20
 
 
-class Target:
+class ImportTarget:
     """The cluster that is written."""
 
     def __init__(self, urls: Sequence[str], source: str) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from quorum.core.acl import Acl
 from quorum.core.codes import TTL_MAX_MS
-from quorum.importing.logs import Transaction
+from quorum.importing.logs import LoggedTransaction
 from quorum.importing.snapshots import FileNode, FileTree, acl_of
 from quorum.wire.errors import WireError
 from quorum.wire.jute import JuteReader
@@ -27,7 +27,7 @@ class UnreadableError(ValueError):
     """A transaction of no known form."""
 
 
-def apply(tree: FileTree, transaction: Transaction) -> None:
+def apply(tree: FileTree, transaction: LoggedTransaction) -> None:
     """Apply a transaction.
 
     Raises:
@@ -40,7 +40,7 @@ def apply(tree: FileTree, transaction: Transaction) -> None:
         raise UnreadableError(str(error)) from error
 
 
-def _apply(tree: FileTree, transaction: Transaction, reader: JuteReader) -> None:
+def _apply(tree: FileTree, transaction: LoggedTransaction, reader: JuteReader) -> None:
     kind = transaction.type
     if kind == _CLOSE_SESSION:
         for path in sorted(tree.ephemerals.get(transaction.session_id, ()), reverse=True):
@@ -59,7 +59,7 @@ def _apply(tree: FileTree, transaction: Transaction, reader: JuteReader) -> None
         raise UnreadableError(f"a transaction of type {kind}")
 
 
-def _create(tree: FileTree, transaction: Transaction, reader: JuteReader) -> None:
+def _create(tree: FileTree, transaction: LoggedTransaction, reader: JuteReader) -> None:
     path, data, acl = reader.string("path"), reader.buffer("data"), acl_of(reader)
     owner = transaction.session_id if reader.boolean("ephemeral") else 0
     # Before 3.4 there was no count.
@@ -67,12 +67,12 @@ def _create(tree: FileTree, transaction: Transaction, reader: JuteReader) -> Non
     _insert(tree, transaction, path, data, acl, owner, creates)
 
 
-def _create_container(tree: FileTree, transaction: Transaction, reader: JuteReader) -> None:
+def _create_container(tree: FileTree, transaction: LoggedTransaction, reader: JuteReader) -> None:
     path, data, acl = reader.string("path"), reader.buffer("data"), acl_of(reader)
     _insert(tree, transaction, path, data, acl, _CONTAINER_OWNER, reader.int32("parentCVersion"))
 
 
-def _create_ttl(tree: FileTree, transaction: Transaction, reader: JuteReader) -> None:
+def _create_ttl(tree: FileTree, transaction: LoggedTransaction, reader: JuteReader) -> None:
     path, data, acl = reader.string("path"), reader.buffer("data"), acl_of(reader)
     creates, ttl_ms = reader.int32("parentCVersion"), reader.int64("ttl")
     if not 0 < ttl_ms <= TTL_MAX_MS:
@@ -82,7 +82,7 @@ def _create_ttl(tree: FileTree, transaction: Transaction, reader: JuteReader) ->
 
 def _insert(
     tree: FileTree,
-    transaction: Transaction,
+    transaction: LoggedTransaction,
     path: str,
     data: bytes | None,
     acl: Acl,
@@ -106,7 +106,7 @@ def _insert(
         tree.ephemerals.setdefault(owner, {})[path] = None
 
 
-def _delete_node(tree: FileTree, transaction: Transaction, reader: JuteReader) -> None:
+def _delete_node(tree: FileTree, transaction: LoggedTransaction, reader: JuteReader) -> None:
     _delete(tree, reader.string("path"), transaction.zxid)
 
 
@@ -122,7 +122,7 @@ def _delete(tree: FileTree, path: str, zxid: int) -> None:
         tree.ephemerals.get(node.owner, {}).pop(path, None)
 
 
-def _set_data(tree: FileTree, transaction: Transaction, reader: JuteReader) -> None:
+def _set_data(tree: FileTree, transaction: LoggedTransaction, reader: JuteReader) -> None:
     path, data, version = reader.string("path"), reader.buffer("data"), reader.int32("version")
     node = tree.nodes.get("" if path == "/" else path)
     if node is not None:
@@ -130,7 +130,7 @@ def _set_data(tree: FileTree, transaction: Transaction, reader: JuteReader) -> N
         node.mzxid, node.mtime_ms = transaction.zxid, transaction.time_ms
 
 
-def _set_acl(tree: FileTree, _transaction: Transaction, reader: JuteReader) -> None:
+def _set_acl(tree: FileTree, _transaction: LoggedTransaction, reader: JuteReader) -> None:
     path, acl, version = reader.string("path"), acl_of(reader), reader.int32("version")
     node = tree.nodes.get("" if path == "/" else path)
     if node is not None:
@@ -138,7 +138,7 @@ def _set_acl(tree: FileTree, _transaction: Transaction, reader: JuteReader) -> N
 
 
 #: {type: what it does}
-_APPLIED: Final[Mapping[int, Callable[[FileTree, Transaction, JuteReader], None]]] = {
+_APPLIED: Final[Mapping[int, Callable[[FileTree, LoggedTransaction, JuteReader], None]]] = {
     1: _create,
     15: _create,
     19: _create_container,

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgpack
 
+from quorum.node.importing import ImportSteps
 from quorum.platform.runtime import Runtime
 from quorum.raft.engine.engine import Engine
 from quorum.raft.requests.origin_shell import Forwarder
@@ -53,6 +54,10 @@ class Batches:
         self._lost = lost
         self.forwarder: Forwarder[Any] = Forwarder(
             engine, applied_origins, self._outcome_unknown, incarnation=incarnation, deadline_ms=deadline_ms
+        )
+        #: steps of an import, as operators ask this node for them
+        self.imports = ImportSteps(
+            engine.node_id, self.forwarder, deadline_ms=deadline_ms, bytes_max=entry_bytes_max
         )
         self._batch_bytes_max = batch_bytes_max
         self._format = ENFORCING_BATCH_FORMAT if enforce_quota else BATCH_FORMAT

@@ -292,7 +292,7 @@ class QuorumMember:
         if self._attached:
             self.syncobj.destroy()
             self.replica.administration.stop()
-            self.replica.imports.stop()
+            self.replica.batches.imports.stop()
             self.snapshotter.stop()
         self.writer.stop()
 
@@ -471,7 +471,7 @@ class QuorumMember:
         """Stop answering at once, and say why."""
         self._transport.destroy()
         self.replica.administration.stop()
-        self.replica.imports.stop()
+        self.replica.batches.imports.stop()
         self.frontend.close()
         self._on_failure(error)
 

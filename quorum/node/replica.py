@@ -32,7 +32,7 @@ from quorum.node.batches import BACKLOG_BYTES_MAX, Batches
 from quorum.node.catching_up import CatchingUp
 from quorum.node.digests import DigestCheck
 from quorum.node.expiry import Expiry
-from quorum.node.importing import ImportSteps, OnStep
+from quorum.node.importing import OnStep
 from quorum.node.levels import Levels
 from quorum.platform.histogram import Histogram
 from quorum.platform.runtime import Runtime
@@ -150,10 +150,6 @@ class NodeReplica:
             self.batches.forwarder,
             lambda: config_version(self.machine),
             deadline_ms=forward_deadline_ms,
-        )
-        #: steps of an import, as operators ask this node for them
-        self.imports = ImportSteps(
-            engine.node_id, self.batches.forwarder, deadline_ms=forward_deadline_ms, bytes_max=entry_bytes_max
         )
         self.digests = DigestCheck(engine, machine)
         self.levels = Levels(engine, feature_level)
@@ -279,7 +275,7 @@ class NodeReplica:
                 clients.applied(None, outcome)
             if given and origin == self._engine.node_id:
                 self.batches.forwarder.applied(number, incarnation, now_ms)
-            self.imports.applied(asked, given)
+            self.batches.imports.applied(asked, given)
             return
         rule = QUOTA_RULES.get(shape, QuotaRule.IGNORED)
         outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs, rule)
@@ -325,7 +321,7 @@ class NodeReplica:
 
     def import_step(self, step: list[Any], on_step: OnStep) -> None:
         """Take a step of an import; `on_step` gets its result, once, by the forward deadline."""
-        submit = self._engine.guarded("a step of an import", self.imports.submit)
+        submit = self._engine.guarded("a step of an import", self.batches.imports.submit)
         submit(step, on_step, self._runtime.monotonic_ms())
 
     def change_member(
@@ -421,7 +417,7 @@ class NodeReplica:
         if not stall_ms or self._late:
             self.batches.forwarder.tick(now_ms)
             self.administration.tick(now_ms)
-            self.imports.tick(now_ms)
+            self.batches.imports.tick(now_ms)
         self._late = stall_ms > 0
         held_ms = self.batches.leader_holds_until_ms
         if held_ms is not None and held_ms <= now_ms:

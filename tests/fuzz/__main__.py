@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz.applying import ApplyTarget
+from tests.fuzz.applying import ApplyTarget, ImportTarget
 from tests.fuzz.connections import ConnectionTarget
 from tests.fuzz.decoders import DecoderTarget
 from tests.fuzz.loop import Outcome, Target, attempt, fuzz
@@ -22,6 +22,7 @@ from tests.fuzz.loop import Outcome, Target, attempt, fuzz
 TARGETS: Final[dict[str, type[Target]]] = {
     "decoder": DecoderTarget,
     "apply": ApplyTarget,
+    "import": ImportTarget,
     "connection": ConnectionTarget,
 }
 #: address space of the process: an input that asks for more is a finding

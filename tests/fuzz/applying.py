@@ -148,8 +148,8 @@ class _Program:
 
 def _apply(machine: StateMachine, kind: str, stamp_ms: int, arguments: list[Any]) -> Any:
     head = (machine.applied_index + 1, 3, stamp_ms)
-    if kind == "batch":
-        return list(machine.apply_batch(*head, *arguments))
+    if kind in ("batch", "import"):
+        return list(machine.apply_batch(*head, *arguments, imports=kind == "import"))
     appliers: dict[str, Any] = {
         "register": machine.apply_register,
         "control": machine.apply_control,
@@ -158,8 +158,8 @@ def _apply(machine: StateMachine, kind: str, stamp_ms: int, arguments: list[Any]
     return appliers[kind](*head, *arguments)
 
 
-def founded() -> StateMachine:
-    """A machine with its first entries: three sessions, and nodes of every kind."""
+def founded(*, empty: bool = False) -> StateMachine:
+    """A machine with its first entries: three sessions and, unless it is empty, nodes of every kind."""
     machine = StateMachine()
     machine.apply_found(1, 1, 1000, "c1", SESSION_KEY, CONFIGURATION)
     machine.apply_register(2, 1, 1000, 1, 5)
@@ -173,7 +173,9 @@ def founded() -> StateMachine:
         [21, "/t", b"", None, 5, 1000],
     ]
     list(machine.apply_batch(3, 1, 1000, 1, 5, 1, sessions))
-    list(machine.apply_batch(4, 1, 1000, 1, 5, 2, [[1, 1, [["digest", "bob:x"]], writes]]))
+    list(
+        machine.apply_batch(4, 1, 1000, 1, 5, 2, [[1, 1, [["digest", "bob:x"]], writes if not empty else []]])
+    )
     return machine
 
 
@@ -191,8 +193,50 @@ def _check(results: Any, zxid: int) -> None:
         assert 0 <= result.zxid <= zxid, result
 
 
+class _Imports(_Program):
+    """Entries of which most are steps of an import."""
+
+    def entry(self) -> tuple[str, list[Any]]:
+        """The next entry."""
+        if self._choices.rarely(4):
+            return super().entry()
+        self._number += 1
+        steps = [self._step() for _ in range(1 + self._choices.below(2))]
+        return "import", [1, self._incarnation, self._number, steps]
+
+    def _step(self) -> Any:
+        choices = self._choices
+        kind = choices.pick(("write", "write", "write", "begin", "begin", "open"))
+        changes = [self._change() for _ in range(choices.below(6))]
+        floor = choices.pick((0, 100, 2**33, 2**62)) if not choices.rarely(8) else choices.number()
+        step: list[Any] = [kind, choices.pick(("zk", "zk", "zk", "other")), floor, changes]
+        if choices.rarely(8):
+            step[choices.below(4)] = choices.value()
+        return step if not choices.rarely(24) else choices.value()
+
+    def _change(self) -> Any:
+        choices = self._choices
+        path = self._argument("p", 0)
+        if choices.rarely(4):
+            return [path]
+        czxid = choices.below(8)
+        numbers = [czxid, czxid + choices.below(4), czxid + choices.below(9), 5, 6, choices.below(3) - 1]
+        numbers += [choices.below(3), choices.below(4)]
+        if choices.rarely(8):
+            numbers[choices.below(8)] = choices.number()
+        lifetime = choices.pick((0, 0, 0, -1, 1000, 2**40, -2))
+        change = [path, choices.pick((b"", b"x", None)), choices.pick(_ACLS), numbers, lifetime]
+        if choices.rarely(8):
+            change[choices.below(5)] = choices.value()
+        return change
+
+
 class ApplyTarget:
     """Two state machines."""
+
+    #: what their entries are, and whether their trees are empty before
+    _programs: type[_Program] = _Program
+    _empty = False
 
     def seeds(self) -> list[bytes]:
         """An entry of every kind, a command of every kind."""
@@ -204,8 +248,8 @@ class ApplyTarget:
     def run(self, data: bytes) -> None:
         """Apply the program to both machines."""
         choices = Choices(data)
-        program = _Program(choices)
-        first, second = founded(), founded()
+        program = self._programs(choices)
+        first, second = founded(empty=self._empty), founded(empty=self._empty)
         stamp_ms = 1000
         for _ in range(ENTRIES_MAX):
             if choices.exhausted:
@@ -221,3 +265,16 @@ class ApplyTarget:
         whole = dump(first)
         assert whole == dump(second)
         assert dump(load(chunks_of(SnapshotWalk(first)))) == whole
+
+
+class ImportTarget(ApplyTarget):
+    """Two state machines, into which something is imported."""
+
+    _programs = _Imports
+    _empty = True
+
+    def seeds(self) -> list[bytes]:
+        """A step of every kind, and two that write after one that begins."""
+        begin, write = [0, 0, 3, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 3, 1, 0, 2, 1, 1, 0, 2, 0, 0, 0, 0, 0, 0]
+        steps = [bytes([0, 0, kind, 0, 0, 0, 0, 0, 0, 0]) for kind in range(6)]
+        return [*steps, bytes([*begin, *write]), bytes([*begin, *write, *write])]

@@ -23,7 +23,7 @@ from quorum.raft.datadir.identity import load_identity, write_identity
 from quorum.raft.engine import syncobj
 from quorum.raft.engine.syncobj import QuorateSyncObj
 from quorum.raft.peers.peers import PeerNode
-from quorum.raft.requests.payloads import ENFORCING_BATCH_FORMAT
+from quorum.raft.requests.payloads import IMPORT_FORMAT
 from tests.support.node_configs import loopback_configs
 
 DEADLINE_S = 20.0
@@ -72,7 +72,7 @@ async def test_an_entry_of_a_newer_version_stops_the_node_at_every_start_until_i
     await node.start()
     try:
         await ready(node)
-        newer = msgpack.packb([ENFORCING_BATCH_FORMAT + 1, config.node.id, 1, 1, [], "what is new"])
+        newer = msgpack.packb([IMPORT_FORMAT + 1, config.node.id, 1, 1, [], "what is new"])
         index = node.view.engine.propose(EntryKind.BATCH, newer)
         await node.run_until_stopped()
     finally:
@@ -87,7 +87,7 @@ async def test_an_entry_of_a_newer_version_stops_the_node_at_every_start_until_i
         assert isinstance(stopped.failure, NodeStoppedError)
         assert f"applying entry {index} " in stopped.failure.message
         assert (
-            "format 5 of a batch entry is newer than this version knows (up to 4)" in stopped.failure.message
+            "format 6 of a batch entry is newer than this version knows (up to 5)" in stopped.failure.message
         )
         assert stopped.failure.remedy.startswith("update this node")
     lines: list[str] = []

@@ -20,6 +20,7 @@ from quorum.platform.runtime import Buffer
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.datadir.founding import parse_founding
+from quorum.raft.requests.payloads import IMPORT_FORMAT
 from quorum.raft.snapshots.format import SnapshotReader
 from tests.unit.core.driver import dump
 
@@ -71,7 +72,9 @@ def apply(machine: StateMachine, entry: Entry) -> None:
             shape, *batch = msgpack.unpackb(payload, raw=False, strict_map_key=False)
             origin, incarnation, number, runs = batch
             rule = QUOTA_RULES.get(shape, QuotaRule.IGNORED)
-            for _ in machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs, rule):
+            imports = shape == IMPORT_FORMAT
+            head = (index, term, stamp_ms, origin, incarnation, number)
+            for _ in machine.apply_batch(*head, runs, rule, imports=imports):
                 pass
         case EntryKind.NOOP:
             machine.apply_noop(index, term, stamp_ms)

@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.changelog": {"core", "errors", "platform"},
     "quorum.node.digests": {"core", "errors", "raft.core", "raft.requests"},
     "quorum.node.catching_up": set(),
-    "quorum.node.batches": {"platform", "raft.engine", "raft.requests"},
+    "quorum.node.batches": {"node.importing", "platform", "raft.engine", "raft.requests"},
     "quorum.node.soft_limits": {"core", "errors"},
     "quorum.node.expiry": {
         *("core", "errors", "node.soft_limits", "platform", "raft.core", "raft.engine", "raft.requests"),

@@ -15,6 +15,7 @@ from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.requests.payloads import (
     BATCH_FORMAT,
     ENFORCING_BATCH_FORMAT,
+    IMPORT_FORMAT,
     LEVEL_FORMAT,
     REGISTER_FORMAT,
     REQUEST_FORMAT,
@@ -26,16 +27,16 @@ from tests.support.manual_runtime import ManualRuntime
 from tests.unit.core.driver import Driver, data_at
 
 FORMATS = {
-    EntryKind.BATCH: ENFORCING_BATCH_FORMAT,
+    EntryKind.BATCH: IMPORT_FORMAT,
     EntryKind.CONTROL: LEVEL_FORMAT,
     EntryKind.REGISTER: REGISTER_FORMAT,
 }
-#: tests/unit/raft/test_requests.py has requests, which change no state
+#: tests/unit/raft/test_requests.py has requests, tests/unit/core/test_core_importing.py steps of an import
 EVERY_FORMAT = [
     (kind, known)
     for kind, newest in FORMATS.items()
     for known in range(1, newest + 1)
-    if (kind, known) != (EntryKind.BATCH, REQUEST_FORMAT)
+    if (kind, known) not in ((EntryKind.BATCH, REQUEST_FORMAT), (EntryKind.BATCH, IMPORT_FORMAT))
 ]
 REQUEST = LeaderRequest(Action.REMOVE, 3)
 

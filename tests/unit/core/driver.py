@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgpack
 
@@ -89,6 +89,14 @@ class Driver:
         value: Any = outcome.results[0].value
         return Client(self, value[0], node_id, self.nonces)
 
+    def import_step(self, *step: Any, node_id: int = NODE_ID) -> Result:
+        """Apply one step of an import."""
+        self.batches[node_id] += 1
+        head = (node_id, INCARNATION, self.batches[node_id])
+        [outcome] = self.apply("import", *head, [through_msgpack(list(step))])
+        [result] = outcome.results
+        return cast("Result", result)
+
     def control(self, *proposals: Any) -> list[Result]:
         results: list[Result] = self.apply("control", list(proposals))
         return results
@@ -148,6 +156,8 @@ def replay(machine: StateMachine, entry: tuple[str, tuple[Any, ...]]) -> Any:
     kind, arguments = entry
     if kind == "batch":
         return list(machine.apply_batch(*arguments))
+    if kind == "import":
+        return list(machine.apply_batch(*arguments, imports=True))
     appliers: dict[str, Callable[..., Any]] = {
         "found": machine.apply_found,
         "configuration": machine.apply_configuration,
@@ -206,6 +216,7 @@ def dump(machine: StateMachine) -> dict[str, Any]:
         "lifetimes": (dict(machine.tree.acls.lifetimes), sorted(machine.tree.expirable)),
         "applied": (machine.applied_index, machine.applied_term, machine.last_stamp_ms, machine.zxid),
         "identity": (machine.cluster_id, machine.session_key, machine.configuration, machine.session_counter),
+        "import": machine.transaction.import_source,
         "digests": (machine.state_digest, machine.apply_digest),
         "origins": dict(machine.origins),
         "feature_level": machine.feature_level,

@@ -14,7 +14,7 @@ from quorum.server.client import ClientConnection
 from quorum.server.requests import Requests
 from quorum.wire.jute import INT, JuteReader
 from quorum.wire.operations import OPERATIONS
-from tests.fuzz.applying import ApplyTarget
+from tests.fuzz.applying import ApplyTarget, ImportTarget
 from tests.fuzz.connections import ConnectionTarget
 from tests.fuzz.decoders import DecoderTarget
 from tests.fuzz.loop import Target, attempt, fuzz
@@ -24,7 +24,8 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.mark.parametrize(
-    ("target", "runs"), [(DecoderTarget, 2000), (ApplyTarget, 150), (ConnectionTarget, 250)]
+    ("target", "runs"),
+    [(DecoderTarget, 2000), (ApplyTarget, 150), (ImportTarget, 150), (ConnectionTarget, 250)],
 )
 def test_a_short_run_finds_nothing(target: type[Target], runs: int) -> None:
     outcome = fuzz(target(), 20, runs=runs)
