@@ -117,6 +117,12 @@ def caller_of(request: web.Request) -> Caller:
     return Caller(by_certificate, None if subject is None else gate.holders.by_subject(subject))
 
 
+def identity_of(request: web.Request) -> tuple[str, str] | None:
+    """Return as whom the caller counts in access lists of znodes: (scheme, id); None: as nobody."""
+    holder = caller_of(request).holder
+    return None if holder is None else holder.identity
+
+
 def is_still_allowed(request: web.Request) -> bool:
     """Tell whether the caller of an answer that lasts may go on reading."""
     return request.app[GATE].holders is None or caller_of(request).holder is not None

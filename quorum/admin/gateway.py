@@ -1,9 +1,10 @@
-"""A client of the node itself, for what operators write and read linearizably over HTTP.
+"""Clients of the node itself, for what operators write and read linearizably over HTTP.
 
 A request of HTTP becomes one of ZooKeeper's protocol on the node's own client port, so access lists, limits
 and the order of commits are those of every client. Only what all clients must prove is not asked of it: it
-shows that it is of the same process, and has no identity then but its address. Decides how long the session
-of these requests lives: it begins with the first and ends when none came for a while. Soft state only.
+shows that it is of the same process, and has no identity then but its address and the one that the caller of
+the admin port has proved. Decides how long the session of an identity's requests lives: it begins with the
+first and ends when none came for a while. Soft state only.
 
 Source: quorum.client.
 """
@@ -17,6 +18,7 @@ from typing import Final
 
 from quorum.client import Client, ClientClosedError, NoServerError, SessionExpiredError
 from quorum.platform.tls import MakeContext
+from quorum.server.auth import own_credentials
 
 #: how long the session outlives its last request
 IDLE_S: Final = 10.0
@@ -24,8 +26,18 @@ IDLE_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 10.0
 
 
+class _Lent:
+    """The client of one identity, and who uses it."""
+
+    def __init__(self) -> None:
+        self.client: Client | None = None
+        self.starting = asyncio.Lock()
+        self.users = 0
+        self.idle: asyncio.TimerHandle | None = None
+
+
 class Gateway:
-    """The client of an admin port, on the node's loop."""
+    """The clients of an admin port, on the node's loop: one for each identity that asks."""
 
     def __init__(self, hosts: str, proof: Callable[[], bytes], tls: MakeContext | None = None) -> None:
         """Connect to nothing yet.
@@ -37,46 +49,55 @@ class Gateway:
         self._hosts = hosts
         self._proof = proof
         self._tls = tls
-        self._client: Client | None = None
-        self._starting = asyncio.Lock()
-        self._users = 0
-        self._idle: asyncio.TimerHandle | None = None
+        #: {identity: its client}; as many as the admin port knows callers
+        self._lent: dict[tuple[str, str] | None, _Lent] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
-        """Lend the client for a request."""
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-        self._users += 1
+    async def client(self, identity: tuple[str, str] | None = None) -> AsyncIterator[Client]:
+        """Lend a client for a request.
+
+        Args:
+            identity: (scheme, id) that the caller counts as in access lists; None: none but its address.
+        """
+        lent = self._lent.setdefault(identity, _Lent())
+        if lent.idle is not None:
+            lent.idle.cancel()
+            lent.idle = None
+        lent.users += 1
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                async with self._starting:
-                    if self._client is None:
-                        self._client = Client(self._hosts, tls=self._tls)
-                        await self._client.start()
-                        await self._client.add_auth("node", self._proof())
-                yield self._client
+                async with lent.starting:
+                    if lent.client is None:
+                        lent.client = Client(self._hosts, tls=self._tls)
+                        await lent.client.start()
+                        await lent.client.add_auth("node", own_credentials(self._proof(), identity))
+                yield lent.client
         except (TimeoutError, SessionExpiredError, ClientClosedError, NoServerError):
             # The next request has another one.
-            self._let_go()
+            self._let_go(lent)
             raise
         finally:
-            self._users -= 1
-            if not self._users and self._client is not None:
-                self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._let_go)
+            lent.users -= 1
+            if not lent.users:
+                lent.idle = asyncio.get_running_loop().call_later(IDLE_S, self._end, identity)
 
-    def _let_go(self) -> None:
-        client, self._client = self._client, None
+    def _end(self, identity: tuple[str, str] | None) -> None:
+        if (lent := self._lent.pop(identity, None)) is not None:
+            self._let_go(lent)
+
+    def _let_go(self, lent: _Lent) -> None:
+        client, lent.client = lent.client, None
         if client is not None:
             closing = asyncio.ensure_future(client.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """End the session."""
-        if self._idle is not None:
-            self._idle.cancel()
-        self._let_go()
+        """End the sessions."""
+        for lent in self._lent.values():
+            if lent.idle is not None:
+                lent.idle.cancel()
+            self._let_go(lent)
+        self._lent.clear()
         await asyncio.gather(*self._closing, return_exceptions=True)

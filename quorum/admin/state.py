@@ -1,6 +1,6 @@
 """What a node's endpoints read: its state machine, and pages of what is long.
 
-Reads are those of a client that proved nothing, at the node's applied zxid. No state.
+Reads are those of a client that proved nothing unless they say more, at the node's applied zxid. No state.
 
 Source: docs/http.md.
 """
@@ -49,12 +49,18 @@ class PageByPrefix(NamedTuple):
     prefix: Prefix = ""
 
 
-def read_znode(machine: StateMachine, path: str) -> tuple[bytes | None, Stat, Sequence[str]] | int:
-    """Return data, Stat and children's names of a node, or ZooKeeper's code of an error."""
-    found = get_data(machine, path)
+def read_znode(
+    machine: StateMachine, path: str, identities: object = None
+) -> tuple[bytes | None, Stat, Sequence[str]] | int:
+    """Return data, Stat and children's names of a node, or ZooKeeper's code of an error.
+
+    Args:
+        machine: the state. path: of the node. identities: of the caller, [[scheme, id], …]; None: nobody.
+    """
+    found = get_data(machine, path, identities)
     if isinstance(found, int):
         return found
-    names = get_children(machine, path)
+    names = get_children(machine, path, identities)
     assert not isinstance(names, int)
     data, stat = found
     return data, JuteReader(stat, 0, len(stat), "Stat").stat("stat"), names

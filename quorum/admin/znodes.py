@@ -1,8 +1,8 @@
 """Endpoints of znodes: read one, write one, and transactions of several operations.
 
 Decides what a well-formed request is and how a client's errors become HTTP's. A plain read is of this node's
-own state; a linearizable one, and every write, goes through the node's client port. Access lists hold here as
-for a client that proved nothing. No state.
+own state; a linearizable one, and every write, goes through the node's client port. Access lists hold here: a
+caller is whom its token or certificate names, else nobody. No state.
 
 Source: docs/http.md; ZooKeeper 3.9 (codes).
 """
@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from aiohttp import web
 
-from quorum.admin.access import authorize_writes
+from quorum.admin.access import authorize_writes, identity_of
 from quorum.admin.endpoint import Answer, Base64, Endpoints, StatFields, answer, encoded, schema_of
 from quorum.admin.gateway import Gateway
 from quorum.admin.past import past_node
@@ -160,7 +160,7 @@ async def _get_znode(request: web.Request, query: ReadQuery) -> ZnodeRead:
     path, machine = query.path, request.app[MACHINE]
     if query.linearizable:
         try:
-            async with request.app[GATEWAY].client() as client:
+            async with request.app[GATEWAY].client(identity_of(request)) as client:
                 await client.sync(path)
         except (ClientError, TimeoutError) as error:
             return client_answer(error, writes=False)
@@ -171,16 +171,22 @@ async def _get_znode(request: web.Request, query: ReadQuery) -> ZnodeRead:
         if past is None:
             return _absent(path, NoNodeError.code)
         return _node(query, *past, query.as_of_zxid)
-    found = read_znode(machine(), path)
+    identities = _identities(request)
+    found = read_znode(machine(), path, identities)
     if isinstance(found, int):
         return _absent(path, found)
     data, stat, names = found
     row = _node(query, data, stat._asdict(), names if query.children else (), machine().zxid)
-    return {**row, "acl": _acl(machine(), path)} if query.acl else row
+    return {**row, "acl": _acl(machine(), path, identities)} if query.acl else row
 
 
-def _acl(machine: StateMachine, path: str) -> list[Answer]:
-    found = get_acl(machine, path)
+def _identities(request: web.Request) -> list[list[str]] | None:
+    identity = identity_of(request)
+    return None if identity is None else [[*identity]]
+
+
+def _acl(machine: StateMachine, path: str, identities: list[list[str]] | None) -> list[Answer]:
+    found = get_acl(machine, path, identities)
     # Who may read the node may read its list.
     assert not isinstance(found, int)
     return [
@@ -214,7 +220,7 @@ async def _put_znode(request: web.Request, query: WriteQuery, body: NewData) -> 
     path, version, create = query
     authorize_writes(request, (path,))
     try:
-        async with request.app[GATEWAY].client() as client:
+        async with request.app[GATEWAY].client(identity_of(request)) as client:
             try:
                 stat = await client.set(path, body.data, version)
             except NoNodeError:
@@ -231,7 +237,7 @@ async def _delete_znode(request: web.Request, query: DeleteQuery) -> ZnodeDelete
     """Delete a znode."""
     authorize_writes(request, (query.path,))
     try:
-        async with request.app[GATEWAY].client() as client:
+        async with request.app[GATEWAY].client(identity_of(request)) as client:
             await client.delete(*query)
     except (ClientError, TimeoutError) as error:
         return client_answer(error)
@@ -254,7 +260,7 @@ async def _post_transaction(request: web.Request, body: Steps) -> StepResults:
                     transaction.delete(operation.path, operation.version)
                 case CheckStep():
                     transaction.check(operation.path, operation.version)
-        async with request.app[GATEWAY].client() as client:
+        async with request.app[GATEWAY].client(identity_of(request)) as client:
             results = await client.multi(transaction)
     except (ClientError, TimeoutError) as error:
         return client_answer(error)
@@ -281,7 +287,7 @@ class _Answer(NamedTuple):
 
 _ANSWERS: Final[Sequence[_Answer]] = (
     _Answer(NoNodeError, 404, remedy="list the children of a node above it; PUT makes it with create=true"),
-    _Answer(NoAuthError, 403, remedy="change it as a client that can prove its identity"),
+    _Answer(NoAuthError, 403, remedy="ask with a token whose name its access list has (sasl:NAME)"),
     _Answer(BadVersionError, 409, "version", "read the node again and send the version of its stat"),
     _Answer(NodeExistsError, 409, remedy="read it, or set its data"),
     _Answer(NotEmptyError, 409, remedy="delete its children first"),
@@ -303,6 +309,8 @@ def client_answer(error: ClientError | TimeoutError, *, writes: bool = True) -> 
     for row in _ANSWERS:
         if isinstance(cause, row.kind):
             more = {"definite": error.definite, "retriable": error.retriable}
-            remedy, field = error.remedy or row.remedy, operations or row.field
+            # What a client of ZooKeeper's protocol does about it is no help here.
+            own = "" if isinstance(cause, NoAuthError) else error.remedy
+            remedy, field = own or row.remedy, operations or row.field
             return error_answer(row.status, error.message, remedy, field=field, **more)
     return answer_to(error)

@@ -48,12 +48,21 @@ class AdminHolder(NamedTuple):
 
     Attributes:
         name: as the file has it. token: that it proves; b"": none. subject: of its certificate; "": none.
+        is_named: whether somebody chose the name: the two older files have none.
     """
 
     name: str
     role: AdminRole
     token: bytes = b""
     subject: str = ""
+    is_named: bool = True
+
+    @property
+    def identity(self) -> tuple[str, str] | None:
+        """As whom it counts in access lists of znodes: (scheme, id); None: as nobody."""
+        if not self.is_named:
+            return None
+        return ("x509", self.subject) if self.subject else ("sasl", self.name)
 
 
 class AdminPortSettings(Protocol):
@@ -189,7 +198,7 @@ def _read_holders(settings: AdminPortSettings) -> list[AdminHolder]:
     for key, name, role in zip(_OLDER, ("operate", "read"), (AdminRole.ADMIN, AdminRole.READER), strict=True):
         path = getattr(settings, key)
         if path is not None:
-            found.append(AdminHolder(name, role, _read_older(path, key)))
+            found.append(AdminHolder(name, role, _read_older(path, key), is_named=False))
     if settings.admin_tokens_file is not None:
         found += read_tokens_file(settings.admin_tokens_file)
     return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import logging
 import secrets
 from typing import Final
@@ -26,8 +27,10 @@ log = logging.getLogger("quorate.server")
 IDENTITIES_MAX: Final = 32
 IDENTITIES_BYTES_MAX: Final = 8192
 _NONCE_BYTES: Final = 24
-#: by which a node's own client proves that it is that; it adds no identity
+#: by which a node's own client proves that it is that, and names whom it asks for
 OWN_SCHEME: Final = "node"
+#: that it may name
+_ASKED_FOR: Final = ("sasl", "x509")
 
 Identities = list[list[str]]
 
@@ -57,6 +60,24 @@ def _join(known: Identities | None, proven: Identities) -> tuple[Identities | No
     if len(after) > IDENTITIES_MAX or size_bytes > IDENTITIES_BYTES_MAX:
         return known, AUTH_FAILED
     return after, OK
+
+
+def own_credentials(own_proof: bytes, identity: tuple[str, str] | None) -> bytes:
+    """Return what a node's own client proves.
+
+    Args:
+        own_proof: as ServerOptions has it. identity: (scheme, id) that it asks for; None: nobody.
+    """
+    return own_proof + (b"" if identity is None else ":".join(identity).encode())
+
+
+def asked_for(own_proof: bytes, credentials: bytes) -> Identities | None:
+    """Return whom a node's own client asks for, with its credentials; None: it is not that."""
+    size = len(own_proof)
+    if not hmac.compare_digest(credentials[:size], own_proof):
+        return None
+    scheme, _, name = credentials[size:].decode("utf-8", "replace").partition(":")
+    return [[scheme, name]] if scheme in _ASKED_FOR else []
 
 
 class SaslExchange:

@@ -12,7 +12,6 @@ Source: docs/guarantees.md, "Sessions and watches", "Reads"; ARCHITECTURE.md, "L
 
 from __future__ import annotations
 
-import hmac
 import logging
 from struct import Struct
 from typing import Any, Final
@@ -28,7 +27,7 @@ from quorum.core.codes import (
     UNIMPLEMENTED,
 )
 from quorum.server.answering import SETS_WATCHES, TURN_BYTES_MAX, TURN_MS_MAX, UNDECODABLE, Pipeline
-from quorum.server.auth import OWN_SCHEME, SaslExchange, authenticate, lacks
+from quorum.server.auth import OWN_SCHEME, SaslExchange, asked_for, authenticate, lacks
 from quorum.server.client import ClientConnection, Host
 from quorum.server.handshake import is_local
 from quorum.server.operations import CHANGING, READ_DECODERS, RUN_DECODERS, RUNS
@@ -284,10 +283,10 @@ class Requests:
     def _authenticate(self, xid: int, scheme: str, credentials: bytes) -> int:
         """Note what a client proves; it counts for what follows. Returns the code of the answer."""
         connection, options = self._connection, self._host.options
-        if scheme == OWN_SCHEME and hmac.compare_digest(credentials, options.own_proof):
+        if scheme == OWN_SCHEME and (caller := asked_for(options.own_proof, credentials)) is not None:
             self._is_own, self._lacks_proof = True, False
             # By TLS it shows the node's certificate, which is no proof of whom it asks for.
-            connection.identities = [each for each in connection.identities or () if each[0] == "ip"]
+            connection.identities = [each for each in connection.identities or () if each[0] == "ip"] + caller
             return OK
         connection.identities, err = authenticate(
             connection.identities, scheme, credentials, options.super_digest

@@ -189,6 +189,27 @@ def test_a_reader_reads_history_past_access_lists_but_no_users(port: Port, nodes
     assert port.ask("GET", path, role="reader").status == 404
 
 
+def test_a_token_counts_as_its_name_in_access_lists(port: Port, nodes: Ensemble) -> None:
+    async def create() -> None:
+        async with Client(nodes.hosts) as client:
+            await client.create("/operators", b"one", acl=[AccessEntry(31, "sasl", "operator")])
+
+    asyncio.run(create())
+    path, body = "/v1/znodes?path=/operators", {"data": base64.b64encode(b"two").decode()}
+    for role in ("reader", "admin"):
+        assert port.ask("GET", path, role=role).status == 403
+    denied = port.ask("PUT", path, role="admin", body=body)
+    assert denied.status == 403
+    assert "sasl:NAME" in denied.fields["remedy"]
+    assert port.ask("PUT", path, role="operator", body=body).status == 200
+    read = port.ask("GET", f"{path}&acl=true&linearizable=true", role="operator")
+    assert base64.b64decode(read.fields["data"]) == b"two"
+    assert read.fields["acl"] == [{"scheme": "sasl", "id": "operator", "perms": "rwcda"}]
+    below = {"operations": [{"op": "create", "path": "/operators/a", "data": None}]}
+    assert port.ask("POST", "/v1/transactions", role="admin", body=below).status == 403
+    assert port.ask("POST", "/v1/transactions", role="operator", body=below).status == 200
+
+
 @pytest.mark.parametrize("role", TOKENS)
 def test_a_page_of_the_port_reads_and_changes_with_its_cookie(port: Port, role: str) -> None:
     cookie = port.begin(role)

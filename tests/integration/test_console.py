@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import ACL, Id
 
 from quorum.console import files
 from quorum.console.server import ConsoleOptions, serving
@@ -325,24 +326,41 @@ def process(*words: str) -> Iterator[tuple[Console, subprocess.Popen[str]]]:
 
 def test_it_has_no_rights_of_its_own(tmp_path: Path) -> None:
     """With a reader's token it changes nothing, unless the browser sends one that may."""
-    settings: dict[str, object] = {}
-    for role in ("read", "operate"):
-        file = tmp_path / role
-        file.touch(mode=0o600)
-        file.write_text(f"{role}-" + "x" * 40)
-        settings[f"admin_{role}_token_file"] = str(file)
-    with ensemble_in_thread(1, {"security": settings}) as quorum:
-        words = ("--token-file", str(tmp_path / "read"), "console", "--admin", quorum.admin_urls[0])
+    tokens = {name: f"{name}-{'x' * 40}" for name in ("looker", "ann", "bob")}
+    file = tmp_path / "tokens"
+    file.touch(mode=0o600)
+    rows = (("looker", "reader"), ("ann", "operator"), ("bob", "operator"))
+    file.write_text("".join(f"{name} {role} {tokens[name]}\n" for name, role in rows))
+    own = tmp_path / "own"
+    own.touch(mode=0o600)
+    own.write_text(tokens["looker"])
+    with ensemble_in_thread(1, {"security": {"admin_tokens_file": str(file)}}) as quorum:
+        words = ("--token-file", str(own), "console", "--admin", quorum.admin_urls[0])
         with process(*words) as (console, _):
             assert console.get("/api/overview").fields["verdict"] == "healthy"
-            body = {"path": "/made", "data": None}
-            refused = console.ask("POST", "/api/actions/create-znode", body, console.proof)
+
+            def act(name: str, token: str | None, **body: object) -> Got:
+                headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+                return console.ask("POST", f"/api/actions/{name}", body, {**console.proof, **headers})
+
+            refused = act("create-znode", None, path="/made", data=None)
             assert refused.status == 403
             assert "does not allow" in refused.fields["detail"]
-            mine = {**console.proof, "Authorization": f"Bearer operate-{'x' * 40}"}
-            assert console.ask("POST", "/api/actions/create-znode", body, mine).status == 200
-            wrong = {**console.proof, "Authorization": "Bearer wrong"}
-            assert console.ask("POST", "/api/actions/create-znode", body, wrong).status == 401
+            assert act("create-znode", tokens["ann"], path="/made", data=None).status == 200
+            assert act("create-znode", "wrong", path="/other", data=None).status == 401
+            client = KazooClient(quorum.hosts)
+            client.start(WAIT_S)
+            client.create("/anns", b"one", acl=[ACL(31, Id("sasl", "ann"))])
+            client.stop()
+            client.close()
+            change = {"path": "/anns", "data": encoded(b"two"), "version": 0}
+            denied = act("set-znode", tokens["bob"], **change)
+            assert denied.status == 403
+            assert "sasl:NAME" in denied.fields["remedy"]
+            assert act("set-znode", tokens["ann"], **change).status == 200
+            read = console.get("/api/znodes?path=/anns", Authorization=f"Bearer {tokens['ann']}")
+            assert base64.b64decode(read.fields["data"]) == b"two"
+            assert console.get("/api/znodes?path=/anns").status == 403
 
 
 def test_runs_are_read_from_their_folder(tmp_path: Path, quorum: Ensemble) -> None:

@@ -60,6 +60,7 @@ function Dialog({ title, action, intro, fields = [], body, confirmName = null, r
     onDone?.(answer.done);
   };
   const conflict = problem?.status === 409 && "current" in (problem.fields ?? {}) ? problem : null;
+  const denied = problem?.status === 401 || problem?.status === 403;
   const useNow = () => {
     rebase(conflict.fields.current);
     setProblem(null);
@@ -82,7 +83,7 @@ function Dialog({ title, action, intro, fields = [], body, confirmName = null, r
           onInput=${(event) => setTyped(event.currentTarget.value)} /></label>`}
       ${preview && html`<div class="preview" data-testid="preview"><strong>Preview</strong><${Preview} found=${preview} /></div>`}
       ${conflict && html`<${Conflict} found=${conflict} onUse=${rebase && conflict.fields.current ? useNow : null} />`}
-      ${problem && !conflict && html`<div class="notice error" role="alert">${plain(problem.message)}. ${plain(problem.remedy)}</div>`}
+      ${problem && !conflict && html`<div class="notice error" role="alert" data-testid=${denied ? "denied" : null}>${denied && html`<strong>You may not do this.</strong> `}${plain(problem.message)}. ${plain(problem.remedy)}</div>`}
       <div class="buttons">
         <button type="button" onClick=${close}>Cancel</button>
         <button type="button" disabled=${busy} onClick=${look}>Preview</button>

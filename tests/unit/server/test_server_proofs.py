@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from quorum.config.sasl_users import SaslUsers, user_line
+from quorum.server.auth import own_credentials
 from quorum.server.sasl import challenge, check
 from quorum.wire.digest_md5 import TOKEN_BYTES_MAX, SaslError
 from quorum.wire.jute import JuteReader, buffer_bytes
@@ -233,9 +234,14 @@ def test_the_nodes_own_client_adds_no_identity_by_its_certificate(tmp_path: Path
     assert own.greet().session_id
     assert errors(ask(own, encode_auth("node", node.frontend.options.own_proof), PING)) == [0, 0]
     assert own.connection.identities == [["ip", "10.0.0.1"]]
-    other = node.client(certificate=certificate)
-    assert other.greet().session_id
-    assert errors(ask(other, encode_auth("node", b"guessed"))) == [FAILED]
+    for identity, added in ((("sasl", "ann"), [["sasl", "ann"]]), (("super", ""), [])):
+        proof = own_credentials(node.frontend.options.own_proof, identity)
+        assert errors(ask(own, encode_auth("node", proof))) == [0]
+        assert own.connection.identities == [["ip", "10.0.0.1"], *added]
+    for guess in (b"guessed", b"", b"sasl:ann"):
+        other = node.client(certificate=certificate)
+        assert other.greet().session_id
+        assert errors(ask(other, encode_auth("node", guess))) == [FAILED]
 
 
 def test_users_are_read_again_and_a_bad_file_changes_nothing(
