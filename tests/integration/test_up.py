@@ -164,6 +164,21 @@ def status(ports: Ports, node_id: int = 1) -> dict[str, Any]:
     return answer
 
 
+def try_offered(text: str) -> list[str]:
+    """Run each command that a start offers, as it is printed; return what they are about."""
+    _, said, offered = text.partition("three things to try, in another terminal:\n")
+    assert said, text
+    lines = [line[2:] for line in offered.splitlines() if line.startswith("  ")]
+    assert len(lines) == 3
+    for line in lines:
+        done = subprocess.run(
+            line, shell=True, capture_output=True, text=True, check=False, env=clean_environment(), timeout=60
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        assert done.stdout
+    return [line.partition(" -m quorum ")[2] for line in lines]
+
+
 @contextlib.contextmanager
 def up(data_dir: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Up]:
     """Start `quorate up` in the foreground; whatever it leaves behind is killed at the end."""
@@ -480,6 +495,9 @@ def test_brokers_run_beside_nodes_are_restarted_resumed_and_stopped(
     options = ["--nodes=1", *ports.options, "--brokers=2", f"--broker-port={broker_port}"]
     with up(data_dir, *options) as running:
         running.wait_for(f"for Kafka clients: 127.0.0.1:{broker_port},127.0.0.1:{broker_port + 1}")
+        running.wait_for(" shell --hosts")
+        first, *_ = try_offered(running.text())
+        assert first.startswith("topics create hello --partitions 6 --replication-factor 2 --bootstrap ")
         running.nodes("broker")[2].kill()
         running.wait_for("broker 2 was ended by SIGKILL; starting it again")
         eventually(lambda: running.text().count("broker 2 is ready") == 2, DEADLINE_S)
@@ -491,6 +509,8 @@ def test_brokers_run_beside_nodes_are_restarted_resumed_and_stopped(
     try:
         assert started.returncode == 0, started.stderr
         assert f"\nready: 127.0.0.1:{ports.client}; for Kafka clients: " in started.stdout
+        first, *_ = try_offered(started.stdout)
+        assert first.startswith("topics list ")
         supervisor = psutil.Process(int((data_dir / "lock").read_text()))
         processes = [supervisor, *supervisor.children()]
         assert len(processes) == 4

@@ -106,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _supervise(layout: Layout, arguments: argparse.Namespace) -> int:
     from quorum.launcher.console import ConsoleProcess
     from quorum.launcher.supervisor import StartReport, Supervisor
+    from quorum.launcher.trying import program_now, things_to_try
 
     log_format = () if arguments.log_format is None else ("--log-format", arguments.log_format)
     console = Console(sys.stdout)
@@ -123,6 +124,9 @@ def _supervise(layout: Layout, arguments: argparse.Namespace) -> int:
             console.say(story)
         if start.console:
             console.say(start.console)
+        console.say("three things to try, in another terminal:")
+        for line in things_to_try(layout, program_now(sys.argv)):
+            console.say(f"  {line}")
         if waiting is not None and not _turn_to_log(layout, waiting):
             console.say("the command that started this was ended before it was ready: all is stopped")
             supervisor.stop()
