@@ -29,11 +29,11 @@ from broker.lifecycle.secret_changes import SecretChanges
 from broker.lifecycle.session import BrokerSession
 from broker.lifecycle.state import BrokerState
 from broker.log.errors import LogStorageError
-from broker.replication.opening import open_replicas
+from broker.replication.opening import NewerLogError, open_replicas, refuse_newer_logs
 from broker.server.services import BrokerServices
-from controller.election.published import Published, read_published
+from controller.election.published import Published, read_published, read_topics
 from controller.election.store import ensure_base_paths, ensure_cluster_id
-from quorum.client import ConnectionLossError
+from quorum.client import Client, ConnectionLossError
 from quorum.config.audit import audit_log
 from quorum.config.certificates import RELOAD_S, Certificates
 from quorum.config.logins import QUORUM_LOGIN, FileLogin
@@ -265,6 +265,8 @@ class Broker:
                 await parts.attach(client)
                 if parts.queue is not None:
                     await parts.queue.watch(client)
+                # A node that lags would know of older epochs than the logs.
+                await client.sync(paths.BROKER_TOPICS)
                 return session, parts, await read_published(client)
             except ConnectionLossError as error:
                 await session.end()
@@ -293,8 +295,9 @@ class Broker:
                 await prove_secrets(client, parts.trust)
                 client.default_acl = parts.trust.access() if self._is_protected else None
                 await parts.attach(client)
+                await self._refuse_a_restored_quorum(client, parts)
                 await session.register(parts, self._listeners.advertised())
-            except BrokerIdInUseError:
+            except (BrokerIdInUseError, NewerLogError):
                 raise
             except QuorateError as error:
                 log.warning("broker %d could not register: %s", self.broker_id, error.message)
@@ -302,6 +305,14 @@ class Broker:
                 await asyncio.sleep(REGISTER_PAUSE_S)
             else:
                 return session
+
+    async def _refuse_a_restored_quorum(self, client: Client, parts: BrokerParts) -> None:
+        """Stop where the quorum went back to an earlier state while no session knew it."""
+        registry = parts.replicas.registry
+        await client.sync(paths.BROKER_TOPICS)
+        found = await read_topics(client, sorted({key.topic for key in registry.log_directory.logs}))
+        states = {key: each.state for key, each in found.states.items()}
+        refuse_newer_logs(registry, found.topics, states)
 
     async def _end(self, *, ends_session: bool, closes_logs: bool) -> None:
         if self._follower is not None:

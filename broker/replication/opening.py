@@ -8,14 +8,59 @@ Source: docs/requirements.md, [0.E].
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from broker.core import fences
 from broker.replication.registry import NO_LEADER_EPOCH, Registry
+from quorum.errors import Fault, QuorateError
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
 
 _log = logging.getLogger(__name__)
+
+
+class NewerLogError(QuorateError):
+    """Logs of later leader epochs than the quorum knows: it was restored, or forced, to an earlier state."""
+
+    fault = Fault.OPERATOR
+
+    def __init__(self, broker_id: int, newer: Sequence[tuple[PartitionKey, int, int]]) -> None:
+        """`newer`: (partition, leader epoch of the log, that of the quorum), at least one."""
+        (topic, partition), in_log, in_quorum = newer[0]
+        more = f" (and {len(newer) - 1} more partitions are so)" if len(newer) > 1 else ""
+        known = f"epoch {in_log}, and the quorum's state has leader epoch {in_quorum}{more}"
+        super().__init__(
+            f"broker {broker_id} cannot serve: its log of {topic}-{partition} has records of leader {known}: "
+            "it was restored to an earlier point, or forced",
+            "restore the quorum to a later point, raise the epoch to keep the records, or move this log away "
+            'and lose them: docs/backup.md, "Brokers", says how',
+        )
+
+
+def refuse_newer_logs(
+    registry: Registry, topics: Mapping[str, TopicRecord], states: Mapping[PartitionKey, PartitionStateRecord]
+) -> None:
+    """Refuse a quorum that has forgotten leader epochs which logs of this broker hold; nothing is changed.
+
+    In such an epoch it would let somebody lead again, and two batches would have the same offset and epoch.
+
+    Args:
+        registry: of the broker.
+        topics, states: as the quorum has them, read behind everything that was committed.
+
+    Raises:
+        NewerLogError: there are such logs.
+    """
+    newer = [
+        (key, log.latest_epoch, states[key].leader_epoch)
+        for key, log in sorted(registry.log_directory.logs.items())
+        if key in states
+        and key.topic in topics
+        and not fences.is_of_another_topic(topics[key.topic].topic_id, log.topic_id)
+        and log.latest_epoch > states[key].leader_epoch
+    ]
+    if newer:
+        raise NewerLogError(registry.broker_id, newer)
 
 
 def open_replicas(
@@ -34,8 +79,12 @@ def open_replicas(
         topics: every topic whose record could be read.
         states: the partitions' states, as far as they exist.
         unreadable: topics with a malformed record; their logs are left alone.
+
+    Raises:
+        NewerLogError: a log has a later leader epoch than the state; nothing was changed.
     """
     directory = registry.log_directory
+    refuse_newer_logs(registry, topics, states)
     counted_on = list(_counted_on(registry, topics, states))
     for key, log in list(directory.logs.items()):
         if key.topic in unreadable:

@@ -51,7 +51,7 @@ class BackupFile(NamedTuple):
     sha256: str
 
 
-class Manifest(NamedTuple):
+class BackupManifest(NamedTuple):
     """What a backup holds.
 
     Attributes:
@@ -82,7 +82,7 @@ class Manifest(NamedTuple):
     files: tuple[BackupFile, ...]
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: BackupManifest) -> bytes:
     """Return the bytes of the file."""
     fields: dict[str, Any] = {"format": FORMAT, **manifest._asdict()}
     fields["files"] = [each._asdict() for each in manifest.files]
@@ -95,7 +95,7 @@ def _with_checksum(fields: dict[str, Any]) -> bytes:
     return (json.dumps(fields, indent=2, sort_keys=True) + "\n").encode()
 
 
-def decode_manifest(path: str, content: bytes) -> Manifest:
+def decode_manifest(path: str, content: bytes) -> BackupManifest:
     """Read a manifest; raises BackupDamagedError or BackupVersionError.
 
     Args:
@@ -118,7 +118,7 @@ def decode_manifest(path: str, content: bytes) -> Manifest:
         )
     try:
         files = tuple(BackupFile(**each) for each in fields.pop("files"))
-        manifest = Manifest(files=files, **fields)
+        manifest = BackupManifest(files=files, **fields)
     except (TypeError, KeyError) as error:
         raise BackupDamagedError(path, f"its fields are not those of a backup: {error}") from error
     if not _is_sound(manifest):
@@ -126,7 +126,7 @@ def decode_manifest(path: str, content: bytes) -> Manifest:
     return manifest
 
 
-def _is_sound(manifest: Manifest) -> bool:
+def _is_sound(manifest: BackupManifest) -> bool:
     return (
         all(
             type(getattr(manifest, name)) is int
@@ -139,7 +139,7 @@ def _is_sound(manifest: Manifest) -> bool:
     )
 
 
-def restored_cluster_id(manifest: Manifest, as_of_zxid: int) -> str:
+def restored_cluster_id(manifest: BackupManifest, as_of_zxid: int) -> str:
     """Return the id of the cluster that a backup, restored to a point, becomes: the same for each founder."""
     text = f"quorate restore {manifest.backup_id} {as_of_zxid}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from quorum.backup.manifest import Manifest
+from quorum.backup.manifest import BackupManifest
 from quorum.backup.replaying import Limit
 from quorum.core.codes import INT64_MAX
 from quorum.errors import UsageError, shown
@@ -30,7 +30,7 @@ def read_time(text: str) -> int:
     return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
-def point_of(manifest: Manifest, zxid: int | None, stamp_ms: int | None) -> Limit:
+def point_of(manifest: BackupManifest, zxid: int | None, stamp_ms: int | None) -> Limit:
     """Return where a restore ends; raises a UsageError for a point that the backup does not reach.
 
     Args:

@@ -20,7 +20,7 @@ from quorum.backup.manifest import (
     SNAPSHOT_NAME,
     BackupDamagedError,
     BackupFile,
-    Manifest,
+    BackupManifest,
     decode_manifest,
 )
 from quorum.backup.replaying import ALL, Limit, apply_entry, replay
@@ -50,7 +50,7 @@ class Rebuilt(NamedTuple):
     first_ms: int
 
 
-def read_backup(folder: Path) -> Manifest:
+def read_backup(folder: Path) -> BackupManifest:
     """Check every file of a backup; raises BackupDamagedError for the first one that is not what was written.
 
     Args:

@@ -26,7 +26,7 @@ from quorum.backup.manifest import (
     JOURNAL_NAME,
     MANIFEST_NAME,
     SNAPSHOT_NAME,
-    Manifest,
+    BackupManifest,
     encode_manifest,
 )
 from quorum.backup.reading import Rebuilt, describe_file, read_backup, rebuild
@@ -66,7 +66,7 @@ class _End(NamedTuple):
     cluster_id: str
 
 
-def take(urls: Sequence[str], folder: Path) -> Manifest:
+def take(urls: Sequence[str], folder: Path) -> BackupManifest:
     """Take a backup and read it back.
 
     Args:
@@ -90,7 +90,7 @@ def take(urls: Sequence[str], folder: Path) -> Manifest:
     raise failure
 
 
-def _take_from(url: str, folder: Path) -> Manifest:
+def _take_from(url: str, folder: Path) -> BackupManifest:
     for _ in range(TRIES_MAX):
         try:
             first_index = _fetch_state(url, folder)
@@ -120,9 +120,9 @@ def _take_from(url: str, folder: Path) -> Manifest:
     return read_backup(folder)
 
 
-def _manifest(folder: Path, end: _End, rebuilt: Rebuilt, *, has_snapshot: bool) -> Manifest:
+def _manifest(folder: Path, end: _End, rebuilt: Rebuilt, *, has_snapshot: bool) -> BackupManifest:
     names = [SNAPSHOT_NAME, JOURNAL_NAME] if has_snapshot else [JOURNAL_NAME]
-    return Manifest(
+    return BackupManifest(
         backup_id=secrets.token_hex(16),
         cluster=end.cluster,
         cluster_id=end.cluster_id,

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import make_digest_acl
 
 from quorum.backup.points import read_time
+from tests.support.broker_cluster import BrokerCluster
 from tests.support.nodes import LIVE, QuorateNodes, eventually
 
 DEADLINE_S = 30.0
@@ -263,3 +265,58 @@ def test_a_founder_without_the_restored_state_is_waited_for(drill: Drill) -> Non
             assert with_data.get("/kept/item")[0] == b"two"
     finally:
         mixed.close()
+
+
+def produce(bootstrap: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer.produce("orders", value, partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def consume(bootstrap: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "drill"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    try:
+        return [message.value() for message in consumer.consume(count, DEADLINE_S)]
+    finally:
+        consumer.close()
+
+
+def test_brokers_refuse_a_quorum_that_forgot_leader_epochs_of_their_logs(tmp_path: Path) -> None:
+    """One that runs stops, a start ends, and an epoch that is raised as the docs say keeps all records."""
+    with BrokerCluster(brokers=1) as cluster:
+        node = cluster.nodes.nodes[1]
+        kafka = cluster.bootstrap
+        assert (
+            quorate("topics", "create", "orders", "--partitions", "1", "--bootstrap", kafka).returncode == 0
+        )
+        produce(kafka, b"before")
+        done = quorate("backup", str(tmp_path / "backup"), "--admin", cluster.nodes.admin_url(1))
+        assert done.returncode == 0, done.stderr
+        known = int(cluster.state("orders", 0)["leader_epoch"])
+        cluster.stop(1)
+        cluster.start_broker(1)
+        cluster.wait_ready(1)
+        produce(kafka, b"after")
+        newer = int(cluster.state("orders", 0)["leader_epoch"])
+        assert newer > known
+
+        cluster.nodes.stop(1)
+        node.data_dir.rename(node.folder / "lost")
+        restore(cluster.nodes, 1, tmp_path / "backup")
+        cluster.nodes.start_node(1)
+        named = (
+            f"log of orders-0 has records of leader epoch {newer}, and the quorum's state has leader epoch"
+        )
+        eventually(lambda: not cluster.running(1), DEADLINE_S, "the broker stops")
+        assert f"{named} {known}" in cluster.brokers[1].output_path.read_text()
+        cluster.stop(1)
+        code, said = cluster.run_to_end(1)
+        assert (code, f"{named} {known}" in said, "docs/backup.md" in said) == (1, True, True)
+
+        path = "/brokers/topics/orders/partitions/0/state"
+        raised = cluster.state("orders", 0) | {"leader_epoch": newer}
+        cluster.zookeeper.set(path, json.dumps(raised).encode())
+        cluster.start_broker(1)
+        cluster.wait_ready(1)
+        assert consume(kafka, 2) == [b"before", b"after"]

@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "quorum.backup": {
         *("admin", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
-        *("raft.requests", "raft.snapshots"),
+        *("node.replica", "raft.requests", "raft.snapshots"),
     },
     "quorum.cli.commands": {
         *(

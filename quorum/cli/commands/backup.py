@@ -11,7 +11,7 @@ from quorum.cli.commands.status import add_tls_options
 from quorum.errors import printable
 
 if TYPE_CHECKING:
-    from quorum.backup.manifest import Manifest
+    from quorum.backup.manifest import BackupManifest
 
 HELP = "back a live cluster up"
 DESCRIPTION = """\
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(target: str, manifest: Manifest) -> dict[str, object]:
+def _report(target: str, manifest: BackupManifest) -> dict[str, object]:
     from quorum.backup.manifest import encode_manifest
     from quorum.backup.points import written_time
 

@@ -35,7 +35,7 @@ def handle_append(node: Node, follower: Follower, append: Append) -> None:
     fresh = _fresh_entries(node, append) if append.entries else ()
     if fresh:
         first = fresh[0].index
-        configurations = read_configurations(fresh, node.history.at(first - 1) is not None)
+        configurations = read_configurations(fresh, founded=node.history.first_index < first)
         if first <= node.matched_index:
             raise InvariantError(
                 f"leader {append.sender} of term {append.term} takes entry {first} back, which it had matched"

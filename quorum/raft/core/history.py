@@ -42,6 +42,8 @@ class ConfigurationHistory:
         self.latest = self._items[-1][1] if self._items else None
         #: index of the entry or snapshot with the latest configuration, 0 if there is none
         self.latest_index = self._items[-1][0] if self._items else 0
+        #: index from which on a configuration is known
+        self.first_index = self._items[0][0] if self._items else float("inf")
 
     def before(self, commit_index: int) -> Configuration | None:
         """Return what counted before the latest configuration if that is not known to be committed; None
