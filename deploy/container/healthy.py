@@ -1,4 +1,4 @@
-"""Is the server of this container healthy? Asks HEALTH_URL (a node at 8181 when absent), and ends with 0 or 1.
+"""Is the server of this container healthy? Asks HEALTH_URL (a node when absent), and ends with 0 or 1.
 
 It is asked at loopback, so nobody's certificate is looked at. Source: docs/http.md.
 """

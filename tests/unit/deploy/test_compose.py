@@ -6,6 +6,7 @@ No container runs here: tests have no runtime, and no registry to take Prometheu
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -160,3 +162,18 @@ def test_the_container_file_copies_what_there_is_and_ends_without_root() -> None
     packages = re.search(r"^packages = (\[.*\])$", (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE)
     assert packages is not None
     assert set(ast.literal_eval(packages[1])) <= {each for group in copied for each in group}
+
+
+@pytest.mark.long
+def test_the_compose_file_fits_the_specification() -> None:
+    """The schema comes with a module of Go that Docker Compose is made of."""
+    module = "github.com/compose-spec/compose-go/v2@v2.9.0"
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", module], capture_output=True, text=True, check=True
+    )
+    schema = json.loads((Path(json.loads(done.stdout)["Dir"]) / "schema" / "compose-spec.json").read_text())
+    validator = jsonschema.Draft7Validator(schema)
+    assert [each.message for each in validator.iter_errors(composed())] == []
+    wrong = composed()
+    wrong["services"]["node-1"]["imgae"] = "x"
+    assert len(list(validator.iter_errors(wrong))) == 1
