@@ -37,7 +37,7 @@ ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
-.PHONY: help up test test-long lint format java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -53,7 +53,7 @@ test: lint java maven strace systemd-analyze promtool kcat chromium toxiproxy ##
 	$(BIN)/python -m pytest $(SUITES) -m "alone and not long" $(ARGS); took "alone: what judges times"; \
 	echo "minutes:$$minutes"
 
-test-long: $(VENV)/.installed-dev java maven strace systemd-analyze kcat toxiproxy faketime ## the tests that take minutes: once before a release
+test-long: $(VENV)/.installed-dev java maven strace systemd-analyze helm kcat toxiproxy faketime ## the tests that take minutes: once before a release
 	$(BIN)/python -m pytest tests -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style, format and types
@@ -116,6 +116,12 @@ systemd-analyze: ## see that systemd-analyze is there: it judges the units of de
 
 promtool: $(VENV)/.installed-dev ## see that promtool is there: it tries the alert rules
 	@bash deploy/ensure-promtool.sh $(BIN)
+
+helm: $(VENV)/.installed-dev ## see that Helm is there: it renders the chart
+	@bash deploy/ensure-helm.sh $(BIN)
+
+kubernetes: helm ## render the chart of deploy/helm with its defaults again, to deploy/kubernetes.yaml
+	@$(BIN)/python -m tests.support.chart
 
 maven: ## see that Maven is there: it fetches what tests take of Apache Kafka
 	@bash deploy/ensure-maven.sh

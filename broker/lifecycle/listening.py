@@ -108,7 +108,7 @@ class Listeners:
         #: {listener: its socket}, of clients; the plain one first
         self._clients: dict[str, socket.socket] = {}
         self._broker: socket.socket | None = None
-        self._admin_url = ""
+        self._admin_socket: socket.socket | None = None
         self._listeners: list[Listener] = []
         self._admin: AdminServer | None = None
         self._client_start: asyncio.Task[None] | None = None
@@ -131,8 +131,7 @@ class Listeners:
             self._clients[name] = self._own(bind("listen.listeners", address))
         self._broker = self._own(bind("listen.broker", sockets.broker if sockets else listen.broker))
         admin = self._own(bind("listen.admin", sockets.admin if sockets else listen.admin))
-        scheme = "https" if security.admin_ssl else "http"
-        self._admin_url = f"{scheme}://{_address_of(admin)}"
+        self._admin_socket = admin
         port = AdminPort(security.admin_hosts, self.holders, security.admin_behind_proxy, self.audit)
         app = base_app(view, port=port)
         self._admin = AdminServer(app, admin, self.certificates.port("admin"))
@@ -153,13 +152,16 @@ class Listeners:
     def advertised(self) -> Advertised:
         """Return what clients, brokers and people dial; only after `start_admin`."""
         assert self._broker is not None
+        assert self._admin_socket is not None
         given = self._config.advertised
         named = dict(given.listeners)
         if given.client:
             named[CLIENT_LISTENER] = parse_member_address(given.client)
         clients = {name: named.get(name) or _address_of(bound) for name, bound in self._clients.items()}
         broker = parse_member_address(given.broker) if given.broker else _address_of(self._broker)
-        return Advertised(clients, broker, self._admin_url, is_broker_tls="broker" in self.certificates)
+        scheme = "https" if self._config.security.admin_ssl else "http"
+        url = f"{scheme}://{_dialled(_address_of(self._admin_socket), broker.host)}"
+        return Advertised(clients, broker, url, is_broker_tls="broker" in self.certificates)
 
     def each(self) -> list[Listener]:
         """Return the listeners that serve: of brokers, and of clients once they are accepted."""
@@ -213,3 +215,11 @@ class Listeners:
 
 def _address_of(bound: socket.socket) -> Address:
     return Address(*bound.getsockname()[:2])
+
+
+def _dialled(listened: Address, host: str) -> Address:
+    """Return where an address is dialled: all addresses of this machine are one port of its host."""
+    try:
+        return parse_member_address(str(listened))
+    except ValueError:
+        return Address(host, listened.port)

@@ -6,6 +6,7 @@ to know. No state.
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +38,8 @@ def read_small(path: Path, field: str, bytes_max: int, remedy: str, *, closed_to
         ConfigError: it cannot be read, or others may read it who may not.
     """
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
+        mode, owner_id = found.st_mode, found.st_uid
         if not stat.S_ISREG(mode):
             raise ConfigError(field, str(path), "is no regular file", remedy)
         with path.open("rb") as file:
@@ -46,10 +48,23 @@ def read_small(path: Path, field: str, bytes_max: int, remedy: str, *, closed_to
         # One that is there and cannot be read may be in use: it must not be made anew.
         told = remedy if isinstance(error, FileNotFoundError) else remedy_for_os(error)
         raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", told) from error
-    if mode & closed_to:
+    if mode & closed_bits(closed_to, owner_id, os.geteuid()):
         whom = "every user" if closed_to == EVERY_USER else "other users"
         raise ConfigError(field, str(path), f"is open to {whom} of the machine", f"chmod 600 {path}")
     return content
+
+
+def closed_bits(closed_to: int, owner_id: int, user_id: int) -> int:
+    """Return which bits of a mode a file must not have.
+
+    A file of root's that another user reads was given to that user's group by root: secrets that Kubernetes
+    mounts are such files.
+
+    Args:
+        closed_to: OTHERS, EVERY_USER or 0.
+        owner_id: of the file. user_id: who reads it.
+    """
+    return closed_to & ~stat.S_IRGRP if owner_id == 0 != user_id else closed_to
 
 
 def lines_of(path: Path, field: str, remedy: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""The alert rules of deploy/observability, tried by promtool: each fires when it should, and no sooner.
+"""The alert rules of deploy/observability, tried by promtool: each fires when it should.
 
 Each alert has a row of series: an hour of what is normal, then two hours of what it is about. Knows nothing
 of where the metrics come from; tests/support/observability.py compares their names with what servers export.
@@ -8,16 +8,12 @@ Source: Prometheus, "Unit Testing for Rules".
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.observability import FOLDER
+from tests.support.observability import FOLDER, promtool
 
 FILES = ("alerts.yml", "brokers-alerts.yml")
 #: minutes
@@ -37,7 +33,7 @@ def jump(by: int = 1) -> tuple[str, str]:
     return f"0x{NORMAL}", f"{by}x{BAD}"
 
 
-#: {alert: {series: (values while all is well, values after that)}}; else, labels are `job` and `instance`
+#: {alert: {series: (values while all is well, values after that)}}; `labelled` adds labels
 SERIES: dict[str, dict[str, tuple[str, str]]] = {
     "QuorateNoLeader": {"quorate_raft_leader": level(1, 0)},
     "QuorateNodeNotReady": {"quorate_ready": level(1, 0)},
@@ -91,17 +87,6 @@ SERIES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "QuorateStrangers": {"quorate_controller_strangers": level(0, 1)},
 }
-
-
-def promtool(*words: str | Path) -> tuple[int, str]:
-    """Run promtool; return its exit code and what it said."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    program = shutil.which("promtool", path=path)
-    assert program is not None, "promtool is missing: run `bash deploy/ensure-promtool.sh`"
-    done = subprocess.run(
-        [program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    return done.returncode, done.stdout
 
 
 def alerts() -> dict[str, int]:

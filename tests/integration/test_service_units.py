@@ -26,6 +26,7 @@ from tests.support.nodes import REPOSITORY, QuorateNodes, Settings, clean_enviro
 from tests.support.service_manager import NotifySocket, allowed_calls, refused, watched
 
 SYSTEMD = REPOSITORY / "deploy" / "systemd"
+HEALTHY = REPOSITORY / "deploy" / "container" / "healthy.py"
 NAMES = ("node", "broker", "console")
 PROGRAM = "/opt/quorate/bin/quorate"
 #: tenths of systemd's points, of 100: a unit that sets nothing has 96
@@ -128,6 +129,14 @@ class Services:
             return self.nodes.get(1, "/readyz")[0]
         return self.cluster.get(1, "/readyz")[0]
 
+    def health(self) -> tuple[int, str]:
+        """What the container's health check says of the node: its exit code and words."""
+        environment = {"HEALTH_URL": f"{self.nodes.admin_url(1)}/readyz"}
+        done = subprocess.run(
+            [sys.executable, "-I", HEALTHY], env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stderr
+
     def close(self) -> None:
         for service in self.services.values():
             service.process.kill()
@@ -162,6 +171,8 @@ def test_a_server_is_started_once_it_serves(services: Services) -> None:
         lambda: "has not heard from node 2, node 3" in node.status, DEADLINE_S, "the node says why not"
     )
     assert services.readyz("node") == 503
+    code, said = services.health()
+    assert (code, "has not heard from node 2, node 3" in said) == (1, True), said
     assert not node.told("READY=1")
     assert not broker.told("READY=1")
     nodes.start_node(2)
@@ -170,6 +181,7 @@ def test_a_server_is_started_once_it_serves(services: Services) -> None:
         eventually(partial(service.told, "READY=1"), DEADLINE_S, f"the {service.name} is started")
         assert services.readyz(service.name) == 200
         assert service.manager.told().count("READY=1") == 1
+    assert services.health() == (0, "")
 
 
 def test_a_server_that_serves_shows_that_its_loop_turns(services: Services) -> None:

@@ -6,7 +6,11 @@ Knows nothing of what is measured. Source: Grafana's dashboard JSON; Prometheus,
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -26,3 +30,14 @@ def named_metrics(dashboard: str, alerts: str) -> set[str]:
 def shown_metrics(page: str) -> set[str]:
     """Return the names of what a page of metrics has, values or not."""
     return set(re.findall(r"^(?:# TYPE )?(quorate_\w+)", page, re.MULTILINE))
+
+
+def promtool(*words: str | Path) -> tuple[int, str]:
+    """Run promtool; return its exit code and what it said."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    program = shutil.which("promtool", path=path)
+    assert program is not None, "promtool is missing: run `bash deploy/ensure-promtool.sh`"
+    done = subprocess.run(
+        [program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.returncode, done.stdout

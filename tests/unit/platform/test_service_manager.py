@@ -52,7 +52,8 @@ def test_a_full_socket_takes_the_same_later(tmp_path: Path) -> None:
         assert manager.tell(READY="1")
 
 
-@pytest.mark.parametrize(("pid", "expected"), [(None, 30.0), (os.getpid(), 30.0), (1, 0.0)])
-def test_a_watchdog_is_fed_by_the_process_that_it_names(pid: int | None, expected: float) -> None:
-    environment = {"WATCHDOG_USEC": "30000000"} | ({} if pid is None else {"WATCHDOG_PID": str(pid)})
+@pytest.mark.parametrize(("pid", "expected"), [("", 30.0), ("own", 30.0), ("1", 0.0)])
+def test_a_watchdog_is_fed_by_the_process_that_it_names(pid: str, expected: float) -> None:
+    named = {"WATCHDOG_PID": str(os.getpid()) if pid == "own" else pid} if pid else {}
+    environment = {"WATCHDOG_USEC": "30000000", **named}
     assert ServiceManager(environment).watchdog_s == expected
