@@ -26,9 +26,9 @@ class Feature(IntEnum):
     BASE = 1  #: all that the first release has
 
 
-BASE_LEVEL: Final[int] = Feature.BASE
+BASE_LEVEL: Final = int(Feature.BASE)
 #: the highest level that this build supports
-FEATURE_LEVEL: Final[int] = max(Feature)
+FEATURE_LEVEL: Final = int(max(Feature))
 
 
 def allows(feature_level: int, feature: Feature) -> bool:
