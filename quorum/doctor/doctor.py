@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from quorum.config.logins import FileLogin
 from quorum.config.node import load_node_config
 from quorum.doctor.asking import AdminAsker, asking
 from quorum.doctor.machine_look import Load, admin_urls, look_at_machine, named_configs
@@ -38,12 +39,15 @@ class Scope:
         bootstrap: brokers that were named, "host:port,…"; None: those that are registered.
         lag_max: records that a group may lag behind.
         configs: files of this machine that are looked at.
+        login, mechanism: what is proved to what runs on top of the quorum, and how; None: nothing.
     """
 
     admin: tuple[str, ...] = ()
     bootstrap: str | None = None
     lag_max: int = 100_000
     configs: tuple[Path, ...] = ()
+    login: FileLogin | None = None
+    mechanism: str = ""
 
 
 class Looked(NamedTuple):
