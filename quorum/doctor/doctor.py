@@ -19,6 +19,7 @@ from quorum.config.node import load_node_config
 from quorum.doctor.asking import AdminAsker, asking
 from quorum.doctor.machine_look import Load, admin_urls, look_at_machine, named_configs
 from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS, look_at_quorum
+from quorum.doctor.terms_look import look_at_terms
 from quorum.health.findings import Check, Examined, Report, examine, report, skip_all
 from quorum.health.machine_checks import MACHINE_CHECKS
 from quorum.health.process_checks import PROCESS_CHECKS
@@ -129,7 +130,11 @@ async def diagnose(scope: Scope) -> Survey:
     named = scope.admin or tuple(admin_urls(scope.configs))
     async with asking(named) as asker:
         quorum = await look_at_quorum(asker, named or DEFAULT_ADMIN_URLS, named=bool(named))
-        looks = await asyncio.gather(*(_look(each, asker, quorum, scope) for each in found))
+        terms, looks = await asyncio.gather(
+            look_at_terms(asker, quorum),
+            asyncio.gather(*(_look(each, asker, quorum, scope) for each in found)),
+        )
+        quorum = quorum._replace(terms=terms)
     seen = [node.process for node in quorum.nodes] + [each for look in looks for each in look.processes]
     processes = examine(PROCESS_CHECKS, ProcessesSeen(tuple(seen), time.time()))
     cluster_id = next((node.cluster_id for node in quorum.nodes if node.cluster_id), None)
