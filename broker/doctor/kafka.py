@@ -1,7 +1,7 @@
 """What only a Kafka client learns: where logs end, and which settings of topics are in force.
 
-Decides which listener is asked: the clients' one, by TLS where the command line says whom to believe. No
-state.
+Decides which listener is asked: the clients' one, by TLS where the command line says whom to believe, and by
+SASL where it says who asks. No state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import importlib.util
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from quorum.errors import QuorateError, UsageError
+from quorum.config.logins import FileLogin
+from quorum.errors import QuorateError
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.tls import DIALLING
 
@@ -23,16 +24,25 @@ _TOPICS_MAX: Final = 500
 _LATEST: Final = -1
 #: what a client is told of a topic that it may not see: that it is unknown, or that it is refused
 _HIDDEN: Final = (3, 29)
-#: what the listeners for clients are called in registrations
-_PLAIN, _TLS = "CLIENT", "SSL"
+#: {(by TLS, by SASL): what the listener for clients is called in registrations}
+_LISTENERS: Final = {
+    (False, False): "CLIENT",
+    (True, False): "SSL",
+    (False, True): "SASL_PLAINTEXT",
+    (True, True): "SASL_SSL",
+}
 
 #: {group: {partition: what it has committed}}
 Committed = Mapping[str, Mapping[PartitionKey, int]]
 
 
-def bootstrap_of(rows: Iterable[Mapping[str, Any]]) -> str:
+def _listener(login: FileLogin | None) -> str:
+    return _LISTENERS[DIALLING.get() is not None, login is not None]
+
+
+def bootstrap_of(rows: Iterable[Mapping[str, Any]], login: FileLogin | None = None) -> str:
     """Return the listeners for clients of registered brokers as "host:port,…", in their order."""
-    wanted = _PLAIN if DIALLING.get() is None else _TLS
+    wanted = _listener(login)
     found = []
     for row in rows:
         for endpoint in row.get("endpoints", ()):
@@ -43,7 +53,11 @@ def bootstrap_of(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 async def ask_kafka(
-    bootstrap: str, topics: Collection[str], committed: Committed | str
+    bootstrap: str,
+    topics: Collection[str],
+    committed: Committed | str,
+    login: FileLogin | None = None,
+    mechanism: str = "",
 ) -> tuple[dict[str, int] | str, dict[str, int] | str]:
     """Ask brokers.
 
@@ -51,39 +65,41 @@ async def ask_kafka(
         bootstrap: "host:port,…"; "": no listener is known.
         topics: names.
         committed: what groups have committed; a str says why that is not known.
+        login, mechanism: what is proved, and how; None: nothing.
 
     Returns:
         {topic: min.insync.replicas in force}, and {group: records that it is behind}; or why not, each.
     """
     if not bootstrap:
-        problem = "no registered broker has a plain listener for clients; name one with --bootstrap"
+        problem = f"no registered broker has a listener {_listener(login)}; name one with --bootstrap"
         return problem, problem
     if importlib.util.find_spec("kio") is None:
         problem = "the extra `brokers` is not installed"
         return problem, problem
+    from broker.client import BrokerClient  # noqa: PLC0415  # not without the extra
+    from broker.client.proofs import BrokerProof  # noqa: PLC0415
+
+    sasl = None if login is None else BrokerProof(login, mechanism)
+    asker = "a client that proves nothing" if login is None else f"user {login.name}"
+
+    def client() -> BrokerClient:
+        return BrokerClient(bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get(), sasl=sasl)
+
     return await asyncio.gather(
-        _told(bootstrap, "settings of topics", lambda client: _min_isr(client, list(topics))),
-        _told(bootstrap, "where logs end", lambda client: _lags(client, committed)),
+        _told(client(), "settings of topics", lambda client: _min_isr(client, list(topics))),
+        _told(client(), "where logs end", lambda client: _lags(client, committed, asker)),
     )
 
 
 async def _told(
-    bootstrap: str, what: str, ask: Callable[[Any], Awaitable[dict[str, int] | str]]
+    client: Any, what: str, ask: Callable[[Any], Awaitable[dict[str, int] | str]]
 ) -> dict[str, int] | str:
     """Return what brokers tell in time, or why they do not; with connections of its own."""
-    from broker.client import BrokerClient  # noqa: PLC0415  # not without the extra
-
     try:
-        async with (
-            asyncio.timeout(KAFKA_TIMEOUT_S),
-            BrokerClient(bootstrap, timeout_ms=TIMEOUT_MS, tls=DIALLING.get()) as client,
-        ):
+        async with asyncio.timeout(KAFKA_TIMEOUT_S), client:
             return await ask(client)
     except TimeoutError:
         return f"brokers did not tell {what} within {KAFKA_TIMEOUT_S:g} s"
-    except UsageError:
-        # --bootstrap is malformed
-        raise
     except QuorateError as error:
         return f"brokers do not tell {what}: {error.message}"
 
@@ -99,14 +115,14 @@ async def _min_isr(client: Any, topics: list[str]) -> dict[str, int]:
     return found
 
 
-async def _lags(client: Any, committed: Committed | str) -> dict[str, int] | str:
+async def _lags(client: Any, committed: Committed | str, asker: str) -> dict[str, int] | str:
     if isinstance(committed, str):
         return committed
     keys = sorted({key for offsets in committed.values() for key in offsets})
     ends = await client.list_offsets(dict.fromkeys(keys, _LATEST)) if keys else {}
     hidden = sorted({key.topic for key in keys if ends[key].error_code in _HIDDEN})
     if hidden:
-        return f"brokers do not show topic {hidden[0]} to a client that proves nothing"
+        return f"brokers do not show topic {hidden[0]} to {asker}"
     return {
         group: sum(
             max(0, ends[key].offset - offset) for key, offset in offsets.items() if ends[key].error_code == 0

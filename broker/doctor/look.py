@@ -73,12 +73,12 @@ async def look(asker: AdminAsker, quorum: QuorumSeen, scope: Scope) -> Looked:
     answering = {each.seen.broker_id for each in asked if each.seen.silence is None}
     led: Sequence[PartitionSeen] = () if isinstance(partitions, str) else partitions
     rows.sort(key=lambda row: row["broker_id"] not in answering)
-    bootstrap = scope.bootstrap or bootstrap_of(rows)
+    bootstrap = scope.bootstrap or bootstrap_of(rows, scope.login)
     names = _topics_to_ask(led)
     reachable = {PartitionKey(each.topic, each.partition) for each in led if each.leader in answering}
     unknown = next((each for each in (partitions, committed) if isinstance(each, str)), "")
     wanted = _only(committed, reachable) if not unknown and not isinstance(committed, str) else unknown
-    min_isr, lags = await ask_kafka(bootstrap, names, wanted)
+    min_isr, lags = await ask_kafka(bootstrap, names, wanted, scope.login, scope.mechanism)
     seen = BrokersSeen(
         tuple(each.seen for each in asked),
         cluster.get("controller_id"),

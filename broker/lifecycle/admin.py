@@ -26,7 +26,8 @@ from broker.replication.clock import wall_ms
 from broker.replication.compaction import CompactionStatus
 from broker.server.listener import Listener
 from controller.runtime.controller import Controller
-from quorum.admin.metrics import audit_metrics, tls_metrics
+from quorum.admin.metrics import audit_metrics, room_metrics, tls_metrics
+from quorum.platform.disk_room import DiskRoom
 from quorum.platform.loop_watch import LoopWatch
 
 #: An open transaction is late once nothing was appended to it for so long beyond the longest time-out; as in
@@ -42,6 +43,7 @@ class BrokerView:
         self._state = state
         self._listeners = listeners
         self._loop_watch = loop_watch
+        self._room = DiskRoom(state.config.broker.data_dir)
 
     def readiness(self) -> tuple[bool, str]:
         """Return whether clients are served, and the reason in one sentence."""
@@ -98,6 +100,7 @@ class BrokerView:
         )
         yield from _loop_metrics(self._loop_watch)
         yield from tls_metrics(self._listeners.certificates)
+        yield from room_metrics(self._room.look())
         yield from audit_metrics(self._listeners.audit)
         if state.parts is None:
             return

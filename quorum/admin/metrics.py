@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from quorum import __version__
 from quorum.config.certificates import Certificates
 from quorum.platform.audit import AuditLog
+from quorum.platform.disk_room import Room
 from quorum.platform.interpreter import interpreter
 
 #: What /metrics answers with.
@@ -76,6 +77,19 @@ def audit_metrics(audit: AuditLog | None) -> Iterable[Metric]:
             "Lines that are not, because the disk did not take them in time",
             value=audit.lost_count,
         )
+
+
+def room_metrics(room: Room | None) -> Iterable[Metric]:
+    """Yield what room the disk of the data directory has; nothing if that is not known."""
+    if room is None:
+        return
+    for name, text, value in (
+        ("free_bytes", "Bytes that are free on the disk of the data directory", room.free_bytes),
+        ("size_bytes", "Bytes of that disk", room.size_bytes),
+        ("free_change_bytes", "By which the free bytes rose; below 0: they fell", room.change_bytes),
+        ("free_change_seconds", "Within so many seconds: since metrics were read first", room.span_s),
+    ):
+        yield GaugeMetricFamily(f"quorate_disk_{name}", text, value=float(value))
 
 
 def tls_metrics(certificates: Certificates) -> Iterable[Metric]:

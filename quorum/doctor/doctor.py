@@ -14,10 +14,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from quorum.config.logins import FileLogin
 from quorum.config.node import load_node_config
 from quorum.doctor.asking import AdminAsker, asking
 from quorum.doctor.machine_look import Load, admin_urls, look_at_machine, named_configs
 from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS, look_at_quorum
+from quorum.doctor.terms_look import look_at_terms
 from quorum.health.findings import Check, Examined, Report, examine, report, skip_all
 from quorum.health.machine_checks import MACHINE_CHECKS
 from quorum.health.process_checks import PROCESS_CHECKS
@@ -38,12 +40,15 @@ class Scope:
         bootstrap: brokers that were named, "host:port,…"; None: those that are registered.
         lag_max: records that a group may lag behind.
         configs: files of this machine that are looked at.
+        login, mechanism: what is proved to what runs on top of the quorum, and how; None: nothing.
     """
 
     admin: tuple[str, ...] = ()
     bootstrap: str | None = None
     lag_max: int = 100_000
     configs: tuple[Path, ...] = ()
+    login: FileLogin | None = None
+    mechanism: str = ""
 
 
 class Looked(NamedTuple):
@@ -125,7 +130,11 @@ async def diagnose(scope: Scope) -> Survey:
     named = scope.admin or tuple(admin_urls(scope.configs))
     async with asking(named) as asker:
         quorum = await look_at_quorum(asker, named or DEFAULT_ADMIN_URLS, named=bool(named))
-        looks = await asyncio.gather(*(_look(each, asker, quorum, scope) for each in found))
+        terms, looks = await asyncio.gather(
+            look_at_terms(asker, quorum),
+            asyncio.gather(*(_look(each, asker, quorum, scope) for each in found)),
+        )
+        quorum = quorum._replace(terms=terms)
     seen = [node.process for node in quorum.nodes] + [each for look in looks for each in look.processes]
     processes = examine(PROCESS_CHECKS, ProcessesSeen(tuple(seen), time.time()))
     cluster_id = next((node.cluster_id for node in quorum.nodes if node.cluster_id), None)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from quorum.doctor.asking import AdminAsker, Metrics, RefusedError
 from quorum.errors import UnreachableError, printable
-from quorum.health.seen import MemberSeen, NodeSeen, ProcessSeen, QuorumSeen
+from quorum.health.seen import MemberSeen, NodeSeen, ProcessSeen, QuorumSeen, RoomSeen
 
 #: where a node of `quorate up` answers
 DEFAULT_ADMIN_URLS: Final = tuple(f"http://127.0.0.1:{port}" for port in (8181, 8182, 8183))
@@ -85,7 +85,14 @@ def process_seen(
         metrics.by_label("quorate_tls_certificate_expiry_seconds", "name"),
         metrics.value("quorate_broker_longest_turn_seconds"),
         _whole(metrics.value("quorate_feature_level_supported")),
+        _room(metrics),
     )
+
+
+def _room(metrics: Metrics) -> RoomSeen | None:
+    names = ("free_bytes", "free_change_bytes", "free_change_seconds")
+    values = [value for name in names if (value := metrics.value(f"quorate_disk_{name}")) is not None]
+    return RoomSeen(*values) if len(values) == len(names) else None
 
 
 def _whole(value: float | None) -> int | None:

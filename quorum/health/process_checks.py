@@ -7,16 +7,19 @@ Source: docs/doctor.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from quorum.health.findings import Check, Found, Severity, Skipped
-from quorum.health.seen import ProcessesSeen
+from quorum.health.seen import ProcessesSeen, RoomSeen
 
 #: seconds that two clocks may differ; a look is good to half a second
 CLOCKS_DIFFER_S_MAX: Final = 2.0
 #: of the open files that a process may have
 OPEN_FILES_SHARE_MAX: Final = 0.8
+#: in how many days a disk may be full, and for how long its room was watched at least
+DISK_DAYS_MIN: Final = 7
+ROOM_SPAN_S_MIN: Final = 3600.0
 #: an event loop that is held for longer answers nobody meanwhile
 TURN_S_MAX: Final = 1.0
 _DAY_S: Final = 86_400.0
@@ -105,6 +108,34 @@ def _certificate_expires(seen: ProcessesSeen) -> Iterator[Found] | Skipped:
     )
 
 
+def _disk_fills(seen: ProcessesSeen) -> Iterator[Found] | Skipped:
+    known = [
+        (each.name, each.room)
+        for each in seen.processes
+        if each.room is not None and each.room.span_s >= ROOM_SPAN_S_MIN
+    ]
+    if not known:
+        return Skipped("no process has watched its disk for an hour: it does while its metrics are read")
+    return _filling(known)
+
+
+def _filling(known: Iterable[tuple[str, RoomSeen]]) -> Iterator[Found]:
+    for name, room in known:
+        if room.change_bytes >= 0:
+            continue
+        days = room.free_bytes * room.span_s / -room.change_bytes / _DAY_S
+        if days < DISK_DAYS_MIN:
+            yield Found(
+                name,
+                f"the disk of {name} is full in {days:.1f} days, if it fills as in the last "
+                f"{room.span_s / 3600:.1f} hours: {-room.change_bytes / 1024**3:.1f} GiB went, "
+                f"{room.free_bytes / 1024**3:.1f} GiB are free",
+                "make room, shorten the retention of topics, or move the directory to a larger disk",
+                "df -h",
+                Severity.ERROR if days < 1 else None,
+            )
+
+
 def _loop_held(seen: ProcessesSeen) -> Iterator[Found] | Skipped:
     known = [each for each in seen.processes if each.longest_turn_s is not None]
     if not known:
@@ -125,6 +156,10 @@ PROCESS_CHECKS: Final[tuple[Check[ProcessesSeen], ...]] = (
     Check(
         *("certificate-expires", _W, "a certificate in use expires within 30 days; an error once it has"),
         *("from then on no TLS connection comes about", _certificate_expires),
+    ),
+    Check(
+        *("disk-fills", _W, f"a disk is full in {DISK_DAYS_MIN} days as it fills; an error within a day"),
+        *("a process whose disk is full stops", _disk_fills),
     ),
     Check(
         *("open-files", _W, f"a process has over {OPEN_FILES_SHARE_MAX:.0%} of its open files in use"),

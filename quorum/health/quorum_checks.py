@@ -8,7 +8,7 @@ Source: docs/doctor.md; docs/consensus.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from quorum.health.findings import Check, Found, Severity, Skipped
@@ -22,6 +22,8 @@ FSYNC_P99_S_MAX: Final = 0.1
 FSYNC_WRITES_MIN: Final = 1_000
 #: bytes of history that may wait for the disk
 CHANGELOG_PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
+#: by how much the term may rise in an hour; a leader that is given up on purpose raises it by one
+ELECTIONS_AN_HOUR_MAX: Final = 6
 
 _NO_NODE: Final = Skipped("no node answers")
 
@@ -270,6 +272,19 @@ def _snapshots_failed(seen: QuorumSeen) -> Iterator[Found] | Skipped:
     )
 
 
+def _elections_often(seen: QuorumSeen) -> Iterable[Found] | Skipped:
+    if isinstance(seen.terms, str):
+        return Skipped(seen.terms)
+    before, now, span_s = seen.terms
+    hours = span_s / 3600
+    if now - before <= ELECTIONS_AN_HOUR_MAX * max(hours, 1.0):
+        return ()
+    told = f"{hours:.1f} hours" if hours >= 1 else f"{span_s / 60:.0f} minutes"
+    what = f"the term rose from {before} to {now} within {told}: so often a leader was sought"
+    remedy = "see in the nodes' logs why leaders were given up: a slow disk, a busy machine, a bad network"
+    return (Found("quorum", what, remedy, "quorate status"),)
+
+
 _E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
 #: What is worse comes first.
 QUORUM_CHECKS: Final[tuple[Check[QuorumSeen], ...]] = (
@@ -308,6 +323,10 @@ QUORUM_CHECKS: Final[tuple[Check[QuorumSeen], ...]] = (
     Check(
         *("member-lag", _W, f"a member lacks more than {MEMBER_LAG_MAX:,} committed log entries"),
         *("it cannot take over, and a majority may have to wait for it", _member_lag),
+    ),
+    Check(
+        *("elections-often", _W, f"the term rises more than {ELECTIONS_AN_HOUR_MAX} times an hour"),
+        *("while a leader is sought nothing is written", _elections_often),
     ),
     Check(
         *("voters-even", _W, "the number of voters is even"),

@@ -9,6 +9,18 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
+class RoomSeen(NamedTuple):
+    """The room on the disk of a process's data directory.
+
+    Attributes:
+        change_bytes: by which the free bytes rose within span_s; below 0: they fell.
+    """
+
+    free_bytes: float
+    change_bytes: float
+    span_s: float
+
+
 class ProcessSeen(NamedTuple):
     """One node or broker, as its admin port shows it.
 
@@ -21,6 +33,7 @@ class ProcessSeen(NamedTuple):
         expiries: {NAME of its [tls.NAME]: when the first certificate expires}.
         longest_turn_s: the longest that one piece of work held its event loop of late.
         feature_level: the highest that the build of a node supports.
+        room: on its disk.
     """
 
     name: str
@@ -32,6 +45,7 @@ class ProcessSeen(NamedTuple):
     expiries: Mapping[str, float] = {}
     longest_turn_s: float | None = None
     feature_level: int | None = None
+    room: RoomSeen | None = None
 
 
 class MemberSeen(NamedTuple):
@@ -77,6 +91,19 @@ class NodeSeen(NamedTuple):
     snapshots_failed: float | None = None
 
 
+class TermRise(NamedTuple):
+    """How the term rose.
+
+    Attributes:
+        before: the term of a transaction that is span_s old.
+        now: the highest term of a node that answered.
+    """
+
+    before: int
+    now: int
+    span_s: float
+
+
 class QuorumSeen(NamedTuple):
     """All that was seen of a quorum.
 
@@ -84,12 +111,14 @@ class QuorumSeen(NamedTuple):
         silent: {admin URL that was asked: why there is no answer}.
         refused: {admin URL: why it does not show its state}, of those that answered.
         named: whether a person, or a file, named these URLs; else they are the defaults, and may be nobody's.
+        terms: a str says why it is not known.
     """
 
     nodes: tuple[NodeSeen, ...] = ()
     silent: Mapping[str, str] = {}
     refused: Mapping[str, str] = {}
     named: bool = True
+    terms: TermRise | str = "the change log was not looked at"
 
 
 class ProcessesSeen(NamedTuple):

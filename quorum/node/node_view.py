@@ -16,13 +16,14 @@ from typing import Any
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from quorum.admin.metrics import audit_metrics, tls_metrics
+from quorum.admin.metrics import audit_metrics, room_metrics, tls_metrics
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.certificates import Certificates
 from quorum.core.results import Result
 from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
 from quorum.node.node_metrics import families
+from quorum.platform.disk_room import DiskRoom
 from quorum.raft.core.configuration import Member
 from quorum.raft.core.messages import Role
 from quorum.raft.core.status import Status
@@ -47,6 +48,7 @@ class RunningNodeView:
         """Keep the parts that are read."""
         self._certificates = certificates
         self._recorder = recorder
+        self._room = DiskRoom(member.config.node.data_dir)
         self.engine = member.engine
         self.syncobj = member.syncobj
         self._member = member
@@ -294,6 +296,7 @@ class RunningNodeView:
             yield CounterMetricFamily(name, text, value=value)
         yield from families(self._member, self._recorder)
         yield from tls_metrics(self._certificates)
+        yield from room_metrics(self._room.look())
         yield from audit_metrics(None if self._member.audit is None else self._member.audit.log)
 
     def _gauges(self) -> list[Reading]:

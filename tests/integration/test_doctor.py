@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from broker.client.partition_admin import PartitionAdminClient
 from controller.core.requests import NewTopic
+from quorum.admin.client import get_status, send
 from quorum.cli.main import main
 from quorum.local import ensemble_in_thread
 from quorum.metadata import paths
@@ -107,6 +108,7 @@ def test_a_healthy_cluster_is_healthy(doctor: Doctor, cluster: BrokerCluster) ->
     made = outcomes(found)
     for check in ("no-quorum", "node-down", "broker-down", "partition-offline", "partition-under-min-isr"):
         assert made[check] == "ok"
+    assert made["elections-often"] == "ok"
     for check in ("throttle-stale", "group-lag", "versions-differ", "clocks-differ", "open-files"):
         assert made[check] == "ok"
     assert made["secret-readable"] == "skipped"
@@ -242,6 +244,25 @@ def test_two_voters_are_even(doctor: Doctor) -> None:
     assert [each["check"] for each in found["findings"]] == ["voters-even"]
     assert found["verdict"] == "warning"
     assert outcomes(found)["broker-down"] == "skipped"
+
+
+def test_leaders_that_change_all_the_time_are_found(doctor: Doctor) -> None:
+    with ensemble_in_thread(3) as quorum:
+        admin = ",".join(quorum.admin_urls)
+        assert outcomes(doctor.report(admin=admin))["elections-often"] == "ok"
+        for round_number in range(8):
+
+            def led(heir: int = round_number % 2 + 1) -> bool:
+                # In between nobody leads, and another node may be elected.
+                body = json.dumps({"node_id": heir}).encode()
+                send(quorum.admin_urls[0], "POST", "/v1/leader", WAIT_S, body)
+                return bool(get_status(quorum.admin_urls[0], WAIT_S)["leader_id"] == heir)
+
+            eventually(led, WAIT_S, "the leader changed")
+        found = doctor.report(admin=admin)
+    assert [each["check"] for each in found["findings"]] == ["elections-often"]
+    assert found["verdict"] == "warning"
+    assert "minutes" in found["sentence"]
 
 
 def test_a_certificate_that_ends_soon_is_found_by_tls(

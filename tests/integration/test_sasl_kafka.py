@@ -135,6 +135,61 @@ WAYS = [
 ]
 
 
+def test_doctor_proves_its_user(
+    brokers: SaslBrokers,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It comes to the SASL listeners by itself, by TLS and without, and sees what its user may see."""
+    topic = "doctored"
+    bootstrap = brokers.cluster.bootstrap
+    assert main(["topics", "create", topic, "--bootstrap", bootstrap]) == 0
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for _ in range(5):
+        producer.produce(topic, b"x", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing", "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    consumer.close()
+    for user, password in {**PASSWORDS, "wrong": "another"}.items():
+        file = tmp_path / user
+        file.touch(mode=0o600)
+        file.write_text(f"{password}\n")
+
+    def doctor(user: str, *words: str, password: str = "") -> Any:
+        capsys.readouterr()
+        file = tmp_path / (password or user)
+        admin = ("--admin", brokers.cluster.nodes.admin_url(1))
+        sasl = ("--sasl", user, "--password-file", str(file)) if user else ()
+        main(["doctor", "--json", "--lag-max", "2", *admin, *sasl, *words])
+        found = json.loads(capsys.readouterr().out)
+        whats = [each["what"] for each in found["findings"] if each["check"] == "group-lag"]
+        reasons = [each["reason"] for each in found["checks"] if each["check"] == "group-lag"]
+        return whats[0] if whats else reasons[0]
+
+    tls = ("--ca", str(brokers.authority.file))
+    behind = "group billing is 3 records behind"
+    for mechanism in SCRAM:
+        assert doctor("alice", "--mechanism", mechanism, *tls) == behind
+    assert doctor("alice") == behind, "SASL_PLAINTEXT"
+    assert doctor("bob", *tls) == f"brokers do not show topic {topic} to user bob"
+    refused = doctor("alice", *tls, password="wrong")
+    assert refused.startswith("brokers do not tell where logs end: ")
+    assert "SASL_AUTHENTICATION_FAILED" in refused
+    profiles = tmp_path / "profiles.toml"
+    profiles.touch(mode=0o600)
+    profiles.write_text(f'[safe]\nca = "{tls[1]}"\nkafka_sasl = "alice"\nkafka_password_file = "alice"\n')
+    monkeypatch.setenv("QUORATE_PROFILE_FILE", str(profiles))
+    monkeypatch.setenv("QUORATE_PROFILE", "safe")
+    assert doctor("") == behind
+    monkeypatch.delenv("QUORATE_PROFILE")
+    assert main(["doctor", "--sasl", "alice"]) == 2
+    assert "--password-file" in capsys.readouterr().err
+    assert main(["groups", "delete", "billing", "--bootstrap", bootstrap]) == 0
+    assert main(["topics", "delete", topic, "--bootstrap", bootstrap]) == 0
+
+
 @pytest.mark.parametrize(("mechanism", "protocol"), WAYS)
 def test_confluent_kafka_proves_its_user(brokers: SaslBrokers, mechanism: str, protocol: str) -> None:
     client = brokers.confluent(mechanism, "alice", protocol=protocol)

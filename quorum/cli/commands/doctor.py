@@ -7,11 +7,13 @@ import asyncio
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from quorum.admin.client import checked_url
-from quorum.cli.commands.status import add_tls_options
+from quorum.cli.commands.status import add_kafka_sasl_options, add_tls_options
+from quorum.config.logins import read_login
 from quorum.errors import QuorateError, UsageError, printable
 from quorum.platform.terminal import styled
 
@@ -30,6 +32,7 @@ examples:
   quorate doctor --data-dir data
   quorate doctor --admin http://10.0.0.1:8181,http://10.0.0.2:8181 --lag-max 5000 --nagios
   quorate doctor --config node.toml --config broker.toml --json
+  quorate doctor --ca ca.pem --sasl admin --password-file admin.password
 """
 
 LAG_MAX: Final = 100_000
@@ -77,6 +80,7 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
         help=f"records that a group may lag behind (default: {LAG_MAX})",
     )
     add_tls_options(parser)
+    add_kafka_sasl_options(parser)
 
 
 def look(arguments: argparse.Namespace) -> Report:
@@ -97,7 +101,10 @@ def scope_from(arguments: argparse.Namespace) -> Scope:
     if arguments.lag_max < 0:
         raise UsageError(f"--lag-max {arguments.lag_max} is negative", "give a number of records")
     urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
-    return scope_of(urls, arguments.bootstrap, arguments.lag_max, arguments.config, arguments.data_dir)
+    name, file = arguments.kafka_sasl, arguments.kafka_password_file
+    login = read_login(name, file, ("--sasl", "--password-file"))
+    found = scope_of(urls, arguments.bootstrap, arguments.lag_max, arguments.config, arguments.data_dir)
+    return replace(found, login=login, mechanism=arguments.kafka_mechanism)
 
 
 def run(arguments: argparse.Namespace) -> int:

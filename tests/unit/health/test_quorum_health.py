@@ -20,7 +20,9 @@ from quorum.health.seen import (
     ProcessesSeen,
     ProcessSeen,
     QuorumSeen,
+    RoomSeen,
     SettingProblem,
+    TermRise,
 )
 from tests.support.commands import is_command
 
@@ -60,7 +62,8 @@ def node(node_id: int, role: str = "follower", **more: Any) -> NodeSeen:
 
 
 def quorum(*nodes: NodeSeen, **more: Any) -> QuorumSeen:
-    return QuorumSeen(nodes or (node(1, "leader"), node(2), node(3)), **more)
+    given: dict[str, Any] = {"terms": TermRise(7, 7, 3700.0)}
+    return QuorumSeen(nodes or (node(1, "leader"), node(2), node(3)), **(given | more))
 
 
 def process(name: str = "node 1", **more: Any) -> ProcessSeen:
@@ -71,6 +74,7 @@ def process(name: str = "node 1", **more: Any) -> ProcessSeen:
         "open_files_max": 100,
         "expiries": {"client": NOW_S + 90 * DAY_S},
         "longest_turn_s": 0.1,
+        "room": RoomSeen(50 * GIB, -6 * GIB, DAY_S),
     }
     return ProcessSeen(name, "http://h:1", **(given | more))
 
@@ -113,12 +117,15 @@ FOUND: Final[list[tuple[Any, str, str]]] = [
     (quorum(node(1, "leader"), node(2, problem="applied 3 of 9")), "node-not-ready", "node 2"),
     (quorum(silent={"http://h:9": "no answer"}), "admin-silent", "http://h:9"),
     (quorum(node(1, "leader", commit_index=10_101, members=BEHIND)), "member-lag", "node 3"),
+    (quorum(terms=TermRise(1, 8, 3600.0)), "elections-often", "quorum"),
+    (quorum(terms=TermRise(1, 8, 60.0)), "elections-often", "quorum"),
     (quorum(node(1, "leader", members=members("leader", "follower"))), "voters-even", "quorum"),
     (quorum(node(1, "leader", journal=SLOW)), "fsync-slow", "node 1"),
     (quorum(node(1, "leader", changelog_pending_bytes=9e6)), "changelog-waits", "node 1"),
     (quorum(node(1, "leader", snapshots_failed=1.0)), "snapshots-failed", "node 1"),
     (quorum(node(1, "leader", members=members("leader"))), "voter-lone", "node 1"),
     (processes(process(expiries={"client": NOW_S + 29 * DAY_S})), "certificate-expires", "node 1"),
+    (processes(process("broker 1", room=RoomSeen(50 * GIB, -8 * GIB, DAY_S))), "disk-fills", "broker 1"),
     (processes(process("broker 1", open_files=81)), "open-files", "broker 1"),
     (processes(process("broker 1", clock_ahead_s=2.3)), "clocks-differ", "broker 1"),
     (processes(process("broker 1", version="1.1")), "versions-differ", "cluster"),
@@ -220,6 +227,20 @@ def test_what_nothing_is_known_of_is_skipped_with_a_reason(seen: Any) -> None:
     unknown = [each for each in outcomes if each.check not in known]
     assert unknown
     assert all(each.outcome == "skipped" and each.reason for each in unknown)
+
+
+def test_a_disk_that_is_full_within_a_day_is_an_error() -> None:
+    (first,) = findings(processes(process(room=RoomSeen(1 * GIB, -1 * GIB, 2 * 3600.0))))
+    assert first.severity.value == "error"
+    assert "full in 0.1 days, if it fills as in the last 2.0 hours" in first.what
+
+
+@pytest.mark.parametrize(
+    "room",
+    [RoomSeen(GIB, GIB, DAY_S), RoomSeen(GIB, 0, DAY_S), RoomSeen(0, 0, DAY_S), RoomSeen(GIB, -GIB, 3599.0)],
+)
+def test_a_disk_that_does_not_fill_or_was_watched_briefly_is_left_alone(room: RoomSeen) -> None:
+    assert findings(processes(process(room=room))) == ()
 
 
 def test_p99_is_the_bound_that_99_of_100_keep() -> None:
