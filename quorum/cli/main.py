@@ -163,7 +163,8 @@ def _use_tls(arguments: argparse.Namespace) -> None:
     """Dial by TLS from here on where a command says whom to believe, and else without."""
     options = {key: getattr(arguments, key, None) for key in ("ca", "cert", "key")}
     DIALLING.set(None)
-    if not any(options.values()):
+    serves = getattr(arguments, "serves_tls", False) and options["ca"] is None
+    if not any(options.values()) or (serves and options["cert"] and options["key"]):
         return
     if options["ca"] is None or (options["cert"] is None) != (options["key"] is None):
         remedy = "give --ca FILE [--cert FILE --key FILE]"
