@@ -163,15 +163,18 @@ def _use_tls(arguments: argparse.Namespace) -> None:
     """Dial by TLS from here on where a command says whom to believe, and else without."""
     options = {key: getattr(arguments, key, None) for key in ("ca", "cert", "key")}
     DIALLING.set(None)
-    serves = getattr(arguments, "serves_tls", False) and options["ca"] is None
-    if not any(options.values()) or (serves and options["cert"] and options["key"]):
+    if not any(options.values()):
         return
-    if options["ca"] is None or (options["cert"] is None) != (options["key"] is None):
+    has_both = options["cert"] is not None and options["key"] is not None
+    # A command that serves by TLS may dial without it.
+    serves_alone = getattr(arguments, "serves_tls", False) and options["ca"] is None and has_both
+    if not serves_alone and (options["ca"] is None or (options["cert"] is None) != (options["key"] is None)):
         remedy = "give --ca FILE [--cert FILE --key FILE]"
         raise UsageError("--cert and --key need each other, and --ca", remedy)
     settings = TlsSection(options["cert"], options["key"], options["ca"])
     try:
-        DIALLING.set(read_material(settings, "").dialling)
+        material = read_material(settings, "")
+        DIALLING.set(None if serves_alone else material.dialling)
     except ConfigError as error:
         first = error.problems[0]
         option = {"certificate": "--cert", "key": "--key"}.get(first.field[5:-5], "--ca")

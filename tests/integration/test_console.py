@@ -469,6 +469,10 @@ def test_a_port_that_is_taken_is_named(console: Console, capsys: pytest.CaptureF
         assert main(["console", "--bootstrap", wrong]) == 2
         told = capsys.readouterr().err
         assert "--bootstrap" in told and "remedy: give HOST:PORT,… of brokers" in told
+    assert main(["console", "--host", "0.0.0.0", "--cert", "/nowhere", "--key", "/nowhere"]) == 2
+    assert "--cert '/nowhere': cannot be read" in capsys.readouterr().err
+    assert main(["console", "--cert", "/nowhere"]) == 2
+    assert "--cert and --key need each other" in capsys.readouterr().err
     assert main(["console", "--results", "/nowhere"]) == 2
     assert "--results /nowhere is no folder" in capsys.readouterr().err
 
