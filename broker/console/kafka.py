@@ -108,13 +108,17 @@ class KafkaAsker:
             UnreachableError: no broker is known.
         """
         if self._client is None:
-            bootstrap = self._named or await _registered(nodes)
+            bootstrap, tls = self._named or "", DIALLING.get()
+            if not bootstrap:
+                bootstrap, is_plain = await _registered(nodes)
+                # The admin ports may speak TLS where brokers have no such listener.
+                tls = None if is_plain else tls
             if not bootstrap:
                 raise UnreachableError(
                     "no registered broker has a listener for clients", "name one: --bootstrap"
                 )
             self._client = PartitionAdminClient(
-                bootstrap, client_id="quorate-console", timeout_ms=TIMEOUT_MS, tls=DIALLING.get()
+                bootstrap, client_id="quorate-console", timeout_ms=TIMEOUT_MS, tls=tls
             )
         return self._client
 
@@ -192,12 +196,15 @@ def _group(row: Mapping[str, Any]) -> Group:
     return Group(row["group_id"], committed, row)
 
 
-async def _registered(nodes: Upstream) -> str:
-    wanted = "CLIENT" if DIALLING.get() is None else "SSL"
-    found: list[str] = []
+async def _registered(nodes: Upstream) -> tuple[str, bool]:
+    """Return listeners of registered brokers, and whether they are plain: those by TLS where we dial so."""
+    plain: list[str] = []
+    by_tls: list[str] = []
     async for row in items(nodes, "/v1/brokers"):
-        found += addresses(row.get("endpoints", ()), wanted)
-    return ",".join(found)
+        plain += addresses(row.get("endpoints", ()))
+        by_tls += addresses(row.get("endpoints", ()), "SSL")
+    is_plain = DIALLING.get() is None or not by_tls
+    return ",".join(plain if is_plain else by_tls), is_plain
 
 
 def addresses(endpoints: Sequence[str], wanted: str = "CLIENT") -> list[str]:

@@ -7,9 +7,10 @@ only.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -51,30 +52,38 @@ class _WithoutStacks(logging.LoggerAdapter[logging.Logger]):
 _QUIET_LOG: Final = _WithoutStacks(logging.getLogger("quorate.admin"))
 
 
+_CONNECTION: Final[Mapping[str, Any]] = {
+    "access_log": None,
+    "logger": _QUIET_LOG,
+    "keepalive_timeout": IDLE_TIMEOUT_S,
+    "max_line_size": _LINE_BYTES_MAX,
+    "max_field_size": _HEADER_BYTES_MAX,
+    "max_headers": _HEADERS_MAX,
+}
+
+
 class AdminServer:
     """Serves an application on one socket, on the running loop."""
 
-    def __init__(self, app: web.Application, listen: Listen, tls: TlsPort | None = None) -> None:
+    def __init__(
+        self,
+        app: web.Application,
+        listen: Listen,
+        tls: TlsPort | None = None,
+        handler: type[RequestHandler] = RequestHandler,
+    ) -> None:
         """Nothing is bound before `start`.
 
         Args:
             app: what build_app returned; served once.
             listen: (host, port), or a bound socket, whose ownership passes to the server.
             tls: how connections become TLS; None: they stay plain.
+            handler: of one connection: answers what is no HTTP.
         """
         self._listen = listen
         self._tls = tls
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            logger=_QUIET_LOG,
-            handle_signals=False,
-            keepalive_timeout=IDLE_TIMEOUT_S,
-            shutdown_timeout=_STOP_TIMEOUT_S,
-            max_line_size=_LINE_BYTES_MAX,
-            max_field_size=_HEADER_BYTES_MAX,
-            max_headers=_HEADERS_MAX,
-        )
+        self._handler = handler
+        self._runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=_STOP_TIMEOUT_S)
         self._acceptor: Acceptor | None = None
 
     async def start(self) -> None:
@@ -104,4 +113,4 @@ class AdminServer:
         open_connections = server.connections
         if len(open_connections) >= CONNECTIONS_MAX:
             open_connections[0].force_close()
-        return server()
+        return self._handler(server, loop=asyncio.get_running_loop(), **_CONNECTION)

@@ -175,12 +175,16 @@ def _use_tls(arguments: argparse.Namespace) -> None:
     DIALLING.set(None)
     if not any(options.values()):
         return
-    if options["ca"] is None or (options["cert"] is None) != (options["key"] is None):
+    has_both = options["cert"] is not None and options["key"] is not None
+    # A command that serves by TLS may dial without it.
+    serves_alone = getattr(arguments, "serves_tls", False) and options["ca"] is None and has_both
+    if not serves_alone and (options["ca"] is None or (options["cert"] is None) != (options["key"] is None)):
         remedy = "give --ca FILE [--cert FILE --key FILE]"
         raise UsageError("--cert and --key need each other, and --ca", remedy)
     settings = TlsSection(options["cert"], options["key"], options["ca"])
     try:
-        DIALLING.set(read_material(settings, "").dialling)
+        material = read_material(settings, "")
+        DIALLING.set(None if serves_alone else material.dialling)
     except ConfigError as error:
         first = error.problems[0]
         option = {"certificate": "--cert", "key": "--key"}.get(first.field[5:-5], "--ca")

@@ -16,11 +16,12 @@ from ipaddress import ip_address
 from typing import Final
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from quorum.admin.endpoint import Handler
 from quorum.admin.view import BadInputError, answer_to, error_answer
 from quorum.console.upstream import NodeRefusalError
-from quorum.errors import QuorateError, UnreachableError, shown
+from quorum.errors import QuorateError, UnreachableError, printable, shown
 
 #: of a change: a znode's value, in base64
 REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024
@@ -99,6 +100,25 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         refused = error_answer(error.status, HTTPStatus(error.status).phrase, "")
         if "Allow" in error.headers:
             refused.headers["Allow"] = error.headers["Allow"]
+        return refused
+
+
+class PageConnection(RequestHandler):
+    """One connection; what is no HTTP gets a problem with the headers of every answer, too."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what could not be read, or failed."""
+        super().handle_error(request, status, exc, message)
+        told = (message or HTTPStatus(status).phrase).partition("\n")[0]
+        refused = error_answer(status, printable(told), "send a request of HTTP/1.1")
+        refused.headers.update(HEADERS)
+        refused.force_close()
         return refused
 
 

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import secrets
+import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,10 @@ from typing import Annotated, Any, Final, NamedTuple
 from aiohttp import web
 
 from quorum.admin.reading import Says, fields_of, read_object, read_query
+from quorum.admin.server import AdminServer
 from quorum.admin.view import BadInputError, error_answer, json_answer
+from quorum.config.certificates import RELOAD_S, Certificates
+from quorum.config.tls import TlsSection
 from quorum.console import leading, runs, znodes
 from quorum.console.extension import Extension, PageCall, Rows, extensions
 from quorum.console.files import add_files
@@ -30,6 +34,7 @@ from quorum.console.guarding import (
     READ_ONLY,
     REQUEST_BYTES_MAX,
     TOKEN,
+    PageConnection,
     RefusalError,
     add_headers,
     guard,
@@ -39,14 +44,14 @@ from quorum.console.watching import Watcher, overview_fields
 from quorum.console.znodes import CALL, WATCHER, Zxid
 from quorum.doctor.doctor import Scope
 from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS
-from quorum.errors import AddressInUseError, shown
+from quorum.errors import AddressInUseError, ConfigError, shown
+from quorum.platform.listening import bind
 
 #: how long nothing is sent to a listener at most
 HEARTBEAT_S: Final = 15.0
 #: between two messages to one listener
 PACE_S: Final = 0.1
-#: requests under way, when the server stops
-_STOP_TIMEOUT_S: Final = 1.0
+_TLS_NAME: Final = "console"
 _UPSTREAM: Final = web.AppKey[Upstream]("upstream")
 #: {name: action}
 _ACTIONS: Final = web.AppKey[Any]("actions")
@@ -66,6 +71,7 @@ class ConsoleOptions:
         read_only: whether every change is refused.
         records: whether records of topics may be read.
         results: folder whose folders are recorded runs; None: there is none.
+        certificate: files of a certificate and its key, to serve by https; None: by http.
     """
 
     admin: tuple[str, ...] = ()
@@ -75,6 +81,7 @@ class ConsoleOptions:
     read_only: bool = False
     records: bool = True
     results: Path | None = None
+    certificate: tuple[Path, Path] | None = None
 
 
 class AsOfQuery(NamedTuple):
@@ -114,37 +121,59 @@ async def serving(options: ConsoleOptions) -> AsyncIterator[Serving]:
 
     Raises:
         AddressInUseError: the port is taken, or cannot be listened on.
+        ConfigError: the certificate or its key cannot be used.
     """
+    certificates = _certificates(options)
     added = extensions(options.bootstrap, records=options.records)
     scope = Scope(options.admin, options.bootstrap)
     async with upstream(options.admin or DEFAULT_ADMIN_URLS) as nodes:
         watcher = Watcher(nodes, scope, added, named=bool(options.admin))
-        runner = web.AppRunner(
-            _app(options, nodes, watcher, added),
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=_STOP_TIMEOUT_S,
-        )
-        await runner.setup()
-        watching = asyncio.create_task(watcher.run())
+        tls = None if certificates is None else certificates.port(_TLS_NAME)
+        app = _app(options, nodes, watcher, added)
+        server = AdminServer(app, _listener(options), tls, PageConnection)
+        await server.start()
+        tasks = [watching := asyncio.create_task(watcher.run())]
+        if certificates is not None:
+            tasks.append(asyncio.create_task(_renew(certificates)))
         try:
-            site = web.TCPSite(runner, options.host, options.port)
-            try:
-                await site.start()
-            except OSError as error:
-                problem = f"--port {options.port}: cannot listen on {options.host}: {error.strerror or error}"
-                remedy = "stop what listens there, or choose another --port; 0 takes a free one"
-                raise AddressInUseError(problem, remedy) from error
-            host, port = runner.addresses[0][:2]
+            host, port = server.address
             shown_host = f"[{host}]" if ":" in host else host
-            yield Serving(f"http://{shown_host}:{port}/", watching)
+            scheme = "http" if tls is None else "https"
+            yield Serving(f"{scheme}://{shown_host}:{port}/", watching)
         finally:
             watcher.close()
-            await runner.cleanup()
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            await server.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             for each in added:
                 await each.close()
+
+
+def _certificates(options: ConsoleOptions) -> Certificates | None:
+    if options.certificate is None:
+        return None
+    return Certificates({_TLS_NAME: TlsSection(*options.certificate, client_auth="none")}, (_TLS_NAME,))
+
+
+async def _renew(certificates: Certificates) -> None:
+    while True:
+        await asyncio.sleep(RELOAD_S)
+        certificates.reload()
+
+
+def _listener(options: ConsoleOptions) -> socket.socket:
+    # The name is that of two addresses; a page needs one.
+    host = "127.0.0.1" if options.host == "localhost" else options.host
+    try:
+        return bind("--host", (host, options.port))
+    except (AddressInUseError, ConfigError) as error:
+        told = (
+            error.problems[0].problem if isinstance(error, ConfigError) else "another process listens there"
+        )
+        problem = f"--port {options.port}: cannot listen on {options.host}: {told}"
+        remedy = "stop what listens there, or choose another --port; 0 takes a free one"
+        raise AddressInUseError(problem, remedy) from error
 
 
 def _app(

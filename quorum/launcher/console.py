@@ -15,7 +15,7 @@ from quorum.errors import told_by_os
 from quorum.launcher.child import PROGRAM, child_environment
 from quorum.launcher.files import story_since
 from quorum.launcher.layout import Layout
-from quorum.launcher.probe import admin_url
+from quorum.launcher.probe import admin_url, dialling_words
 
 #: until it says where it listens
 START_DEADLINE_S: Final = 20.0
@@ -28,7 +28,8 @@ class ConsoleProcess:
     def __init__(self, layout: Layout, port: int, options: Sequence[str] = ()) -> None:
         self._log = layout.data_dir / "console.log"
         urls = ",".join(map(admin_url, layout.nodes))
-        self._command = (*PROGRAM, "console", "--admin", urls, "--port", str(port), *options)
+        tls = next((words for node in layout.nodes if (words := dialling_words(node))), ())
+        self._command = (*PROGRAM, "console", "--admin", urls, "--port", str(port), *tls, *options)
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, parent_fd: int) -> str:

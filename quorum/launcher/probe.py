@@ -52,6 +52,20 @@ def is_ready(child: Child, timeout_s: float) -> tuple[bool, str]:
         DIALLING.reset(before)
 
 
+def dialling_words(child: Child) -> tuple[str, ...]:
+    """Return the options by which a command dials a process's admin port; none where it speaks no TLS.
+
+    The process's own certificate is among them only if the port asks everybody for one.
+    """
+    tls = _admin_tls(child)
+    if tls is None or tls.authorities_file is None:
+        return ()
+    words = ["--ca", str(tls.authorities_file)]
+    if tls.client_auth == "need" and tls.certificate_file is not None and tls.key_file is not None:
+        words += ["--cert", str(tls.certificate_file), "--key", str(tls.key_file)]
+    return tuple(words)
+
+
 def _context_of(tls: TlsSection) -> MakeContext:
     def make() -> ssl.SSLContext:
         context = ssl.create_default_context()

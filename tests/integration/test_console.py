@@ -9,9 +9,12 @@ import hashlib
 import http.client
 import json
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +27,7 @@ from kazoo.security import ACL, Id
 from quorum.console import files
 from quorum.console.server import ConsoleOptions, serving
 from quorum.local import Ensemble, ensemble_in_thread, in_thread
+from tests.support.certificates import Authority
 from tests.support.nodes import clean_environment, eventually
 
 WAIT_S = 30.0
@@ -123,6 +127,18 @@ def test_every_answer_carries_a_strict_policy(console: Console) -> None:
         assert "unsafe" not in each.headers["Content-Security-Policy"]
         assert each.headers["X-Content-Type-Options"] == "nosniff"
         assert each.headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_what_is_no_http_gets_the_policy_too(console: Console) -> None:
+    for sent in (b"\x16\x03\x01\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"):
+        with socket.create_connection((console.host, console.port), WAIT_S) as connection:
+            connection.sendall(sent)
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            assert answer.status == 400
+            assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert json.loads(answer.read())["status"] == 400
 
 
 def test_errors_are_problems(console: Console) -> None:
@@ -311,14 +327,14 @@ def test_a_console_that_only_reads_refuses_every_change(quorum: Ensemble) -> Non
 
 
 @contextlib.contextmanager
-def process(*words: str) -> Iterator[tuple[Console, subprocess.Popen[str]]]:
+def process(*words: str, scheme: str = "http") -> Iterator[tuple[Console, subprocess.Popen[str]]]:
     """Run the command, and yield it once it serves."""
     command = [sys.executable, "-m", "quorum", *words, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as running:
         try:
             assert running.stdout is not None
             line = running.stdout.readline()
-            assert line.startswith("console: http://127.0.0.1:")
+            assert line.startswith(f"console: {scheme}://")
             yield Console(line.removeprefix("console: ").strip()), running
         finally:
             running.kill()
@@ -449,8 +465,33 @@ def test_a_port_that_is_taken_is_named(console: Console, capsys: pytest.CaptureF
     assert "choose another --port" in said
     assert main(["console", "--port", "70000"]) == 2
     assert "--port 70000 is out of range" in capsys.readouterr().err
+    for wrong in ("127.0.0.1", "127.0.0.1:9092,x:0", ""):
+        assert main(["console", "--bootstrap", wrong]) == 2
+        told = capsys.readouterr().err
+        assert "--bootstrap" in told and "remedy: give HOST:PORT,… of brokers" in told
+    assert main(["console", "--host", "0.0.0.0", "--cert", "/nowhere", "--key", "/nowhere"]) == 2
+    assert "--cert '/nowhere': cannot be read" in capsys.readouterr().err
+    assert main(["console", "--cert", "/nowhere"]) == 2
+    assert "--cert and --key need each other" in capsys.readouterr().err
     assert main(["console", "--results", "/nowhere"]) == 2
     assert "--results /nowhere is no folder" in capsys.readouterr().err
+
+
+def test_off_loopback_it_serves_by_https_with_its_certificate(tmp_path: Path, quorum: Ensemble) -> None:
+    certificate, key = Authority(tmp_path / "pki").issue("console")
+    options = ConsoleOptions(quorum.admin_urls, port=0, certificate=(certificate, key))
+    trust = ssl.create_default_context(cafile=str(tmp_path / "pki" / "ca.pem"))
+    with in_thread(lambda: serving(options), "console") as (running, _):
+        assert running.url.startswith("https://127.0.0.1:")
+        with urllib.request.urlopen(f"{running.url}api/overview", context=trust) as answer:
+            assert json.load(answer)["verdict"] == "healthy"
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    # All addresses of the machine are none of loopback.
+    words = ("console", "--admin", quorum.admin_urls[0], "--host", "0.0.0.0")
+    with process(*words, "--cert", str(certificate), "--key", str(key), scheme="https") as (found, _):
+        url = f"https://127.0.0.1:{found.port}/livez"
+        with urllib.request.urlopen(url, context=trust) as answer:
+            assert answer.status == 200
 
 
 # -- its files -----------------------------------------------------------------------------------------------

@@ -241,11 +241,18 @@ def test_admin_ports_that_speak_tls_are_asked_by_tls(tmp_path: Path, ports: Port
         for prefix in ("quorate", "quorate_broker")
         for key, value in tls.items()
     }
+    with contextlib.closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        console = free.getsockname()[1]
     options = ("--nodes=1", *ports.options[:-1], "--brokers=1", f"--broker-port={broker_port}")
-    with up(tmp_path / "data", *options, environment=environment) as running:
+    with up(tmp_path / "data", *options, f"--console-port={console}", environment=environment) as running:
         running.wait_for("node 1 is ready")
         running.wait_for("broker 1 is ready")
         assert f"https://127.0.0.1:{ports.admin}" in running.text()
+        running.wait_for(f"console: http://127.0.0.1:{console}/")
+        with urllib.request.urlopen(f"http://127.0.0.1:{console}/api/overview") as answer:
+            overview = json.load(answer)
+        assert [(each["id"], each["role"]) for each in overview["nodes"]] == [(1, "leader")]
         assert running.stop() == 0
 
 

@@ -10,19 +10,22 @@ from typing import Any, Final
 
 from quorum.admin.client import checked_url
 from quorum.cli.commands.status import add_tls_options
-from quorum.errors import UsageError
+from quorum.config.address import parse_address
+from quorum.errors import UsageError, shown
 from quorum.platform.logs import TEXT, add_log_format, set_up_logging
 
 HELP = "serve pages that show a cluster"
 DESCRIPTION = """\
 Serve pages that show nodes, brokers, topics, groups and znodes, now and as they were, and change them. The
 console is a process of its own with no rights of its own: it asks the admin ports, with the token of
---token-file or the one that the browser sends. It starts with or without a cluster."""
+--token-file or the one that the browser sends. It starts with or without a cluster. Where --host is not
+loopback, --cert and --key are also what it serves pages with, by https."""
 EXAMPLES = """\
 examples:
   quorate console
   quorate console --admin http://10.0.0.1:8181,http://10.0.0.2:8181 --read-only
   quorate console --port 0
+  quorate console --host 10.0.0.5 --ca ca.pem --cert console.pem --key console.key
 """
 DEFAULT_PORT: Final = 8080
 
@@ -49,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", metavar="DIR", type=Path, help=about)
     add_tls_options(parser)
     add_log_format(parser, "how the log is written: text, or json (default: text)")
+    # With --host, the certificate is also what browsers see; then it may be without --ca.
+    parser.set_defaults(serves_tls=True)
     parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
 
 
@@ -60,6 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--port {arguments.port} is out of range", "give 0 to 65535")
     if arguments.results is not None and not arguments.results.is_dir():
         raise UsageError(f"--results {arguments.results} is no folder", "name one that holds results of runs")
+    if arguments.bootstrap is not None:
+        _check_addresses(arguments.bootstrap)
+    is_local = _is_loopback(arguments.host)
     urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
     options = ConsoleOptions(
         tuple(urls),
@@ -67,8 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.host,
         arguments.port,
         arguments.read_only,
-        arguments.records or _is_loopback(arguments.host),
+        arguments.records or is_local,
         arguments.results,
+        None if arguments.cert is None or is_local else (arguments.cert, arguments.key),
     )
     set_up_logging(arguments.log_format or TEXT, "console")
     asyncio.run(_serve(options, arguments.parent_fd))
@@ -89,6 +98,15 @@ async def _serve(options: object, parent_fd: int | None) -> None:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if console.watching.done():
                 console.watching.result()
+
+
+def _check_addresses(bootstrap: str) -> None:
+    for text in bootstrap.split(","):
+        try:
+            parse_address(text.strip())
+        except ValueError as error:
+            problem = f"--bootstrap {shown(bootstrap)}: {shown(text.strip())} {error}"
+            raise UsageError(problem, "give HOST:PORT,… of brokers") from error
 
 
 def _is_loopback(host: str) -> bool:
