@@ -114,6 +114,7 @@ FOUND: Final[list[tuple[Any, str, str]]] = [
     (quorum(silent={"http://h:9": "no answer"}), "admin-silent", "http://h:9"),
     (quorum(node(1, "leader", commit_index=10_101, members=BEHIND)), "member-lag", "node 3"),
     (quorum(node(1, "leader", members=members("leader", "follower"))), "voters-even", "quorum"),
+    (quorum(node(1, "leader", import_source="zk:2181")), "import-under-way", "quorum"),
     (quorum(node(1, "leader", journal=SLOW)), "fsync-slow", "node 1"),
     (quorum(node(1, "leader", changelog_pending_bytes=9e6)), "changelog-waits", "node 1"),
     (quorum(node(1, "leader", snapshots_failed=1.0)), "snapshots-failed", "node 1"),
