@@ -1,8 +1,8 @@
 """What readers of the change log get: one record a transaction, equal on every node, as msgpack or JSON.
 
 Decides the fields of a record and the order of its keys. A failed write and a change of sessions are records
-without changes, so zxids rise by one from record to record; only a forced start lets them jump. Entry 1 is
-the record of zxid 0. An ACL's change is an update with equal images. Pure.
+without changes, so zxids rise by one from record to record; only a forced start and an import let them jump.
+Entry 1 is the record of zxid 0. An ACL's change is an update with equal images. Pure.
 
 Source: docs/pipeline.md, "Change log".
 """

@@ -100,6 +100,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def _node(answer: dict[str, Any], process: ProcessSeen, metrics: Metrics | None) -> NodeSeen:
+    source = answer.get("import_source")
     problem = answer.get("problem")
     return NodeSeen(
         process,
@@ -116,6 +117,7 @@ def _node(answer: dict[str, Any], process: ProcessSeen, metrics: Metrics | None)
         () if metrics is None else metrics.buckets("quorate_journal_write_seconds"),
         None if metrics is None else metrics.value("quorate_changelog_pending_bytes"),
         None if metrics is None else metrics.value("quorate_snapshots_failed_total"),
+        None if source is None else printable(str(source)),
     )
 
 

@@ -285,6 +285,21 @@ def _elections_often(seen: QuorumSeen) -> Iterable[Found] | Skipped:
     return (Found("quorum", what, remedy, "quorate status"),)
 
 
+def _import_under_way(seen: QuorumSeen) -> Iterator[Found] | Skipped:
+    if not seen.nodes:
+        return _NO_NODE
+    newest = max(seen.nodes, key=lambda node: node.zxid or 0)
+    return (
+        Found(
+            "quorum",
+            f"an import of {source} is under way: clients' writes are refused",
+            "cut over when the source is quiet, with the words of that import and --cutover",
+        )
+        for source in [newest.import_source]
+        if source
+    )
+
+
 _E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
 #: What is worse comes first.
 QUORUM_CHECKS: Final[tuple[Check[QuorumSeen], ...]] = (
@@ -331,6 +346,10 @@ QUORUM_CHECKS: Final[tuple[Check[QuorumSeen], ...]] = (
     Check(
         *("voters-even", _W, "the number of voters is even"),
         *("one more voter costs a write more and survives no failure more", _voters_even),
+    ),
+    Check(
+        *("import-under-way", _W, "an import has begun and is not cut over"),
+        *("clients read, and all their writes are refused", _import_under_way),
     ),
     Check(
         "fsync-slow",

@@ -73,6 +73,7 @@ class NodeSeen(NamedTuple):
         journal: rising (upper bound in s, writes of the journal up to it), the last bound infinite.
         changelog_pending_bytes: of history that waits for the disk.
         snapshots_failed: since its start.
+        import_source: what is being imported; None: nothing.
     """
 
     process: ProcessSeen
@@ -89,6 +90,7 @@ class NodeSeen(NamedTuple):
     journal: tuple[tuple[float, float], ...] = ()
     changelog_pending_bytes: float | None = None
     snapshots_failed: float | None = None
+    import_source: str | None = None
 
 
 class TermRise(NamedTuple):

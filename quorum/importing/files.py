@@ -38,18 +38,18 @@ def read_tree(folder: Path) -> FileTree:
     """
     files = folder / VERSION_FOLDER if (folder / VERSION_FOLDER).is_dir() else folder
     snapshots, logs = _numbered(files, "snapshot"), _numbered(files, "log")
-    if not snapshots and not logs:
-        raise SourceFileError(f"{folder} holds no snapshot and no log of a ZooKeeper server", _REMEDY)
-    tree = FileTree()
     for zxid, path in reversed(snapshots):
         try:
             tree = read_snapshot(path)
         except CutShortError:
             continue
         tree.zxid = zxid
-        break
-    _replay(tree, logs)
-    return tree
+        _replay(tree, logs)
+        return tree
+    if snapshots:
+        raise SourceFileError(f"{snapshots[-1][1]} is cut short, and no whole snapshot is there", _REMEDY)
+    # Without one it is not known what came before the logs. ZooKeeper writes one at its first start.
+    raise SourceFileError(f"{files} holds no snapshot of a ZooKeeper server", _REMEDY)
 
 
 def read_lifetimes(folder: Path) -> dict[str, tuple[int, int]]:

@@ -8,6 +8,7 @@ Source: ARCHITECTURE.md, "Life of a write".
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,8 @@ from quorum.errors import (
 from quorum.raft.requests.administration import Asked
 from quorum.raft.requests.origin_shell import Forwarder
 from quorum.raft.requests.payloads import IMPORT_FORMAT
+
+log = logging.getLogger("quorate.import")
 
 #: steps of this node that wait for their outcome
 PENDING_MAX: Final = 64
@@ -78,8 +81,19 @@ class ImportSteps:
             self._pending[asked] = _Pending(on_step, now_ms + self._deadline_ms)
             forwarder.submit(payload, (), now_ms)
 
-    def applied(self, asked: Asked, outcomes: Iterable[RunOutcome]) -> None:
-        """Take what the steps of a batch gave, of whatever node; of a void batch nothing."""
+    def applied(self, asked: Asked, outcomes: Iterable[RunOutcome], before: str, source: str) -> None:
+        """Take what the steps of a batch gave, of whatever node; of a void batch nothing.
+
+        Args:
+            asked: the batch.
+            outcomes: one per step.
+            before, source: what was being imported before it, and now; "": nothing.
+        """
+        if source != before:
+            if source:
+                log.warning("an import of %s has begun: clients' writes are refused", source)
+            else:
+                log.info("the import of %s is cut over: clients write", before)
         results = [result for outcome in outcomes for result in outcome.results]
         pending = self._pending.pop(asked, None) if results else None
         if pending is not None:

@@ -269,13 +269,13 @@ class NodeReplica:
             return
         clients = self._clients
         if shape == IMPORT_FORMAT:
-            asked = Asked(origin, incarnation, number)
+            asked, before = Asked(origin, incarnation, number), self.machine.transaction.import_source
             given = list(self.machine.apply_batch(index, term, stamp_ms, *asked, runs, imports=True))
             for outcome in given:
                 clients.applied(None, outcome)
             if given and origin == self._engine.node_id:
                 self.batches.forwarder.applied(number, incarnation, now_ms)
-            self.batches.imports.applied(asked, given)
+            self.batches.imports.applied(asked, given, before, self.machine.transaction.import_source)
             return
         rule = QUOTA_RULES.get(shape, QuotaRule.IGNORED)
         outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs, rule)

@@ -1,4 +1,4 @@
-"""`quorate import` from real ZooKeeper servers: what is kept, what is refused, and what goes on afterwards."""
+"""`quorate import` from real ZooKeeper servers: what is kept, what is refused, what goes on afterwards."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from quorum.client import Client as NodeClient
 from quorum.local import ensemble_in_thread
 from tests.support.nodes import eventually
 from tests.support.zookeeper import ZooKeeper
+from tests.tidy.rules import REPOSITORY
 
 PASSWORD = "secret"
 DIGEST = "super:" + base64.b64encode(hashlib.sha1(f"super:{PASSWORD}".encode()).digest()).decode()
@@ -95,6 +97,11 @@ class Target:
 
     def words(self, source: ZooKeeper, *more: str) -> list[str]:
         return ["import", "--from", source.hosts, "--from-auth", self._auth, *self._words, *more]
+
+    def as_here(self, words: list[str], source: ZooKeeper) -> list[str]:
+        """The words of the guide, with the hosts and files of this test."""
+        places = {"zk1:2181,zk2:2181,zk3:2181": source.hosts, "super.txt": self._auth}
+        return [*(places.get(word, word) for word in words), *self._words[:2]]
 
     def from_files(self, folder: Path, *more: str) -> list[str]:
         return ["import", "--from-files", str(folder), *self._words, "--cutover", *more]
@@ -339,3 +346,32 @@ class Application:
                     self.turns += 1
         except NodeExistsError as error:
             self._failures.append(error)
+
+
+def test_the_steps_of_the_guide(source: ZooKeeper, target: Target, capsys: Lines) -> None:
+    follow, cutover = guide_steps()[:2]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "quorum", *target.as_here(follow, source)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        eventually(lambda: process.stdout.readline().startswith("following: "), DEADLINE_S, "it follows")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert main(target.as_here(cutover, source)) == 0
+    assert "\nphase: done\n" in capsys.readouterr().out
+    with client_of(target.hosts) as ours:
+        ours.create("/ours", b"")
+
+
+def guide_steps() -> list[list[str]]:
+    """The words of every `quorate import` of the guide, in its order."""
+    text = (REPOSITORY / "docs" / "migrate.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    return [line.split()[1:] for line in lines if line.startswith("quorate import ")]

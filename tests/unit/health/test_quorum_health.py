@@ -120,6 +120,7 @@ FOUND: Final[list[tuple[Any, str, str]]] = [
     (quorum(terms=TermRise(1, 8, 3600.0)), "elections-often", "quorum"),
     (quorum(terms=TermRise(1, 8, 60.0)), "elections-often", "quorum"),
     (quorum(node(1, "leader", members=members("leader", "follower"))), "voters-even", "quorum"),
+    (quorum(node(1, "leader", import_source="zk:2181")), "import-under-way", "quorum"),
     (quorum(node(1, "leader", journal=SLOW)), "fsync-slow", "node 1"),
     (quorum(node(1, "leader", changelog_pending_bytes=9e6)), "changelog-waits", "node 1"),
     (quorum(node(1, "leader", snapshots_failed=1.0)), "snapshots-failed", "node 1"),
