@@ -342,7 +342,8 @@ def test_brokers_refuse_a_quorum_that_forgot_leader_epochs_of_their_logs(tmp_pat
 
         path = "/brokers/topics/orders/partitions/0/state"
         raised = cluster.state("orders", 0) | {"leader_epoch": newer}
-        cluster.zookeeper.set(path, json.dumps(raised).encode())
+        shell = ("shell", "--hosts", cluster.nodes.hosts)
+        assert quorate(*shell, "set", path, json.dumps(raised)).returncode == 0
         cluster.start_broker(1)
         cluster.wait_ready(1)
         assert consume(kafka, 2) == [b"before", b"after"]

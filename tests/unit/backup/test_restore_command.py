@@ -24,7 +24,7 @@ from quorum.node.storage import Storage, open_storage
 from quorum.platform.os_runtime import OsDisk
 from quorum.raft.datadir.identity import Start
 from tests.unit.backup.written import Log, nodes_of, run_of, write_backup
-from tests.unit.core.driver import stat_at
+from tests.unit.core.driver import data_at, stat_at
 
 
 @pytest.fixture
@@ -85,6 +85,21 @@ def test_a_node_starts_from_what_a_restore_wrote(
     assert (stat.czxid, stat.mzxid, stat.version, stat.cversion, stat.children) == (3, 6, 1, 2, 0)
     assert set(nodes_of(machine)) == {"/", "/kept", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"}
     assert not {path.stat().st_mode & 0o077 for path in (data_dir, *data_dir.rglob("*"))} - {0}
+
+
+def test_the_founding_of_a_restored_state_is_its_next_transaction(backup: Path) -> None:
+    machine = rebuild(backup, has_snapshot=False).machine
+    begin_anew(machine, 6)
+    before = machine.zxid
+    payload = b'{"voters":{"1":{"address":"10.0.0.1:2281","incarnation":""}},"learners":{}}'
+    machine.apply_found(machine.applied_index + 1, 9, 0, "d" * 32, b"k" * 32, payload)
+    assert (machine.zxid, machine.cluster_id, machine.session_key) == (before + 1, "d" * 32, b"k" * 32)
+    assert (
+        data_at(machine, "/zookeeper/config")
+        == b"server.1=10.0.0.1:2281:0:participant\nversion=%x" % machine.zxid
+    )
+    assert data_at(machine, "/kept") == b"w"
+    machine.check_invariants()
 
 
 def test_both_founders_get_the_same_state_and_cluster(backup: Path) -> None:
