@@ -42,7 +42,7 @@ def new_backup(target: str) -> Iterator[Path]:
     folder = Path(target)
     is_new = not folder.exists()
     if is_new:
-        folder.mkdir(0o700)
+        folder.mkdir(0o700, parents=True)
     elif not folder.is_dir() or any(folder.iterdir()):
         problem = f"TARGET {target} is no empty folder"
         raise UsageError(problem, "name a folder that is missing or empty, one for each backup")

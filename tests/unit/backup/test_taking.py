@@ -18,10 +18,11 @@ from quorum.errors import QuorateError, UnreachableError
 from quorum.raft.journal.handing import pack_entries
 from tests.unit.backup.written import CLUSTER_ID, Log, run_of, write_backup
 
+Answer = tuple[int, dict[str, object]]
 #: entries of one answer
 PAGE = 3
-GONE = (410, {"error": "this node's log begins later", "remedy": "begin with a snapshot"})
-REFUSED = (403, {"error": "this needs the role admin", "remedy": "send another token"})
+GONE: Answer = (410, {"error": "this node's log begins later", "remedy": "begin with a snapshot"})
+REFUSED: Answer = (403, {"error": "this needs the role admin", "remedy": "send another token"})
 
 
 class Node:
@@ -43,7 +44,7 @@ class Node:
             "cluster_id": CLUSTER_ID,
         }
         #: {path: answers that come first}
-        self.first: dict[str, list[tuple[int, dict[str, object]]]] = {}
+        self.first: dict[str, list[Answer]] = {}
         self.asked: list[str] = []
 
     def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, bytes]:

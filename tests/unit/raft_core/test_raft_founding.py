@@ -227,6 +227,11 @@ def test_a_node_that_is_refused_again_and_again_slows_down_to_the_election_timeo
 # -- founders with a restored state ------------------------------------------------------------------------
 
 
+def obstacles(solo: Solo) -> tuple[dict[int, str], tuple[int, ...]]:
+    clusters, missing = solo.raft.founding_obstacles
+    return dict(clusters), missing
+
+
 def restored(*, met: bool = True) -> Solo:
     """Node 1 with a state of entry 5 and term 2, which is the cluster EXISTING from its founding on."""
     mark = SnapshotMark(5, 2, 0, None)
@@ -255,21 +260,21 @@ def test_a_restored_founder_votes_for_another_one_that_means_the_same(pre: bool)
 def test_a_restored_founder_waits_for_one_without_its_state() -> None:
     solo = restored()
     solo.meet(3)
-    assert solo.raft.founding_obstacles == ({}, (3,))
+    assert obstacles(solo) == ({}, (3,))
     solo.meet(3, founding_term=2, cluster_id=OTHER)
-    assert solo.raft.founding_obstacles == ({3: OTHER}, (3,))
+    assert obstacles(solo) == ({3: OTHER}, (3,))
     solo.meet(3, founding_term=2, cluster_id=EXISTING)
-    assert solo.raft.founding_obstacles == ({}, ())
+    assert obstacles(solo) == ({}, ())
     # One that has founded with others meanwhile.
     solo.meet(3, founding_term=None, cluster_id=EXISTING)
-    assert solo.raft.founding_obstacles == ({3: EXISTING}, (3,))
+    assert obstacles(solo) == ({3: EXISTING}, (3,))
 
 
 def test_an_empty_founder_does_not_found_with_a_restored_one() -> None:
     solo = Solo(met=False)
     solo.meet(2)
     solo.meet(3, founding_term=2, cluster_id=EXISTING)
-    assert solo.raft.founding_obstacles == ({3: EXISTING}, (3,))
+    assert obstacles(solo) == ({3: EXISTING}, (3,))
     assert solo.tick(10_000) == []
 
 
