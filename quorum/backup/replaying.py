@@ -10,7 +10,7 @@ Source: quorum/node/replica.py for what a node does with each kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
 from quorum.core.codes import INT64_MAX
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
@@ -81,6 +81,8 @@ def apply_entry(machine: StateMachine, entry: Entry, zxid_max: int = INT64_MAX) 
             jumps = cluster_id_of(payload) not in ("", machine.cluster_id)
             if not jumps or machine.zxid + FORCED_ZXID_JUMP < zxid_max:
                 machine.apply_configuration(index, term, stamp_ms, payload)
+        case _:
+            assert_never(kind)
 
 
 def _apply_batch(machine: StateMachine, entry: Entry, zxid_max: int) -> None:

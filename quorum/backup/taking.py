@@ -80,7 +80,7 @@ def take(urls: Sequence[str], folder: Path) -> BackupManifest:
     for url in urls:
         try:
             return _take_from(url, folder)
-        except (UnreachableError, RefusedByNodeError, BackupFailedError) as error:
+        except QuorateError as error:
             failure = error
         finally:
             if not (folder / MANIFEST_NAME).exists():

@@ -27,9 +27,12 @@ from kazoo.security import make_digest_acl
 
 from quorum.backup.points import read_time
 from tests.support.broker_cluster import BrokerCluster
-from tests.support.nodes import LIVE, QuorateNodes, eventually
+from tests.support.node_configs import SMALL_SEGMENTS
+from tests.support.nodes import LIVE, QUICK_SESSIONS, QuorateNodes, eventually
 
 DEADLINE_S = 30.0
+SETTINGS = {**QUICK_SESSIONS, "limits": {**QUICK_SESSIONS["limits"], **SMALL_SEGMENTS["limits"]}}
+SETTINGS["raft"] = dict(SMALL_SEGMENTS["raft"])
 JUMP = 1 << 32
 WRITERS = 3
 #: anything but --bootstrap
@@ -133,13 +136,28 @@ def populate(client: KazooClient) -> int:
     return early
 
 
+def shorten_log(nodes: QuorateNodes, client: KazooClient) -> None:
+    """Let the first node's log begin behind a snapshot, as that of any cluster does after some time."""
+    client.create("/bulk", b"")
+
+    def begins_later() -> bool:
+        for _ in range(8):
+            client.set("/bulk", b"x" * 60_000)
+        nodes.take_snapshot(1)
+        first_index: int = json.loads(nodes.get(1, "/v1/journal")[1])["first_index"]
+        return first_index > 1
+
+    eventually(begins_later, DEADLINE_S, "the log is compacted")
+
+
 KEPT = ("/kept/item", "/kept/empty", "/kept/queue", "/kept/queue/job-0000000002", "/kept/multi-2")
 
 
 @pytest.fixture(scope="module")
 def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
     backup = tmp_path_factory.mktemp("drill") / "backup"
-    with QuorateNodes() as old, connect(old) as client:
+    with QuorateNodes(settings=SETTINGS) as old, connect(old) as client:
+        shorten_log(old, client)
         early_zxid = populate(client)
         kept = {path: client.get(path) for path in KEPT}
         writers = Writers(old)
@@ -246,6 +264,14 @@ def test_a_point_in_time_is_restored_by_zxid_and_by_time(drill: Drill) -> None:
     assert read_time(drill.report["first_time"]) <= read_time(drill.report["last_time"])
 
 
+def test_the_files_are_for_their_owner_and_begin_with_a_snapshot(drill: Drill) -> None:
+    files = sorted(drill.backup.iterdir())
+    assert [path.name for path in files] == ["backup.json", "journal", "snapshot"]
+    assert [path.stat().st_mode & 0o777 for path in (drill.backup, *files)] == [0o700, *[0o600] * 3]
+    assert drill.report["bytes"] == sum(path.stat().st_size for path in files)
+    assert 0 < drill.report["first_zxid"] < drill.early_zxid < drill.report["last_zxid"]
+
+
 def test_a_founder_without_the_restored_state_is_waited_for(drill: Drill) -> None:
     """It would found an empty cluster; both sides say what is missing."""
     mixed = QuorateNodes(nodes=2)
@@ -316,7 +342,8 @@ def test_brokers_refuse_a_quorum_that_forgot_leader_epochs_of_their_logs(tmp_pat
 
         path = "/brokers/topics/orders/partitions/0/state"
         raised = cluster.state("orders", 0) | {"leader_epoch": newer}
-        cluster.zookeeper.set(path, json.dumps(raised).encode())
+        shell = ("shell", "--hosts", cluster.nodes.hosts)
+        assert quorate(*shell, "set", path, json.dumps(raised)).returncode == 0
         cluster.start_broker(1)
         cluster.wait_ready(1)
         assert consume(kafka, 2) == [b"before", b"after"]

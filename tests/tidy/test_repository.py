@@ -41,7 +41,11 @@ def test_pysyncobj_is_pinned_exactly_and_everything_else_has_an_end() -> None:
     ]
     # the pipeline's floor for protobuf comes from Spark, which sets no end either
     # and an extra that includes another one has the ends of that one
-    assert unpinned(listed) == ["quorate[brokers,certs,oauth,spark]", "quorate[brokers]", "protobuf>=6.33.5"]
+    assert unpinned(listed) == [
+        "quorate[backup,brokers,certs,oauth,spark]",
+        "quorate[brokers]",
+        "protobuf>=6.33.5",
+    ]
 
 
 def test_an_open_requirement_is_found() -> None:

@@ -29,14 +29,14 @@ examples:
   quorate backup s3://bucket/quorate/2026-11-27
 """
 
-_DEFAULT_URLS = tuple(f"http://127.0.0.1:{port}" for port in (8181, 8182, 8183))
+_DEFAULT_URLS = ",".join(f"http://127.0.0.1:{port}" for port in (8181, 8182, 8183))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     parser.add_argument("target", metavar="TARGET", help="a folder that is missing or empty, or a URL")
     about = "admin ports of nodes, asked in this order (default: 8181 to 8183 of 127.0.0.1)"
-    parser.add_argument("--admin", metavar="URL,…", action="append", default=[], help=about)
+    parser.add_argument("--admin", metavar="URL,…", default=_DEFAULT_URLS, help=about)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_tls_options(parser)
 
@@ -46,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.backup.places import new_backup
     from quorum.backup.taking import take
 
-    urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
+    urls = [checked_url(url.strip()) for url in arguments.admin.split(",")]
     with new_backup(arguments.target) as folder:
-        manifest = take(urls or _DEFAULT_URLS, folder)
+        manifest = take(urls, folder)
     report = _report(arguments.target, manifest)
     if arguments.json:
         print(json.dumps(report))

@@ -48,6 +48,7 @@ class Solo:
         anchored: bool = True,
         size: int = 0,
         met: bool = True,
+        cluster_id: str = "",
     ) -> None:
         """Start with a log of these terms, one entry each; the first founds the cluster.
 
@@ -63,6 +64,7 @@ class Solo:
             tail: how many entries are in memory; the others are read.
             anchored: whether the journal knows the term right before its first entry.
             size: extra payload bytes of each entry.
+            cluster_id: of a restored state.
         """
         self.node_id = node_id
         self.now_ms = 1000.0
@@ -83,6 +85,7 @@ class Solo:
             self.disk.anchor = (snapshot.snapshot_index, snapshot.snapshot_term)
         self.disk.hard_state = hard_state or HardState(terms[-1] if terms else 0, 0)
         self._options = options or Options()
+        self._cluster_id = cluster_id
         if founders is not None:
             self.founders = dict(founders)
         self._start(snapshot, self.disk.view(tail, anchored=anchored))
@@ -103,6 +106,7 @@ class Solo:
             reader=self.disk,
             rng=random.Random(7),
             now_ms=self.now_ms,
+            cluster_id=self._cluster_id,
         )
         self.unsynced: list[Persist] = []
         self._drained = False  #: whether everything was taken once

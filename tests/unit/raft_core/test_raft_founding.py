@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.errors import MessageError
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
@@ -14,6 +15,7 @@ from quorum.raft.core.messages import (
     Message,
     PeerUp,
     Role,
+    SnapshotMark,
     Tick,
     Vote,
     VoteReply,
@@ -220,3 +222,66 @@ def test_a_node_that_is_refused_again_and_again_slows_down_to_the_election_timeo
             again_ms.append(solo.now_ms)
             solo.hear(VoteReply(1, 2, 1, True, False, 2))
     assert again_ms[2] - again_ms[1] <= Options().retry_delay_max_ms + TICK_MS
+
+
+# -- founders with a restored state ------------------------------------------------------------------------
+
+
+def obstacles(solo: Solo) -> tuple[dict[int, str], tuple[int, ...]]:
+    clusters, missing = solo.raft.founding_obstacles
+    return dict(clusters), missing
+
+
+def restored(*, met: bool = True) -> Solo:
+    """Node 1 with a state of entry 5 and term 2, which is the cluster EXISTING from its founding on."""
+    mark = SnapshotMark(5, 2, 0, None)
+    solo = Solo(met=False, snapshot=mark, hard_state=HardState(2, 0), cluster_id=EXISTING)
+    for peer in (2, 3) if met else ():
+        solo.meet(peer, founding_term=2, cluster_id=EXISTING)
+    solo.sync()
+    return solo
+
+
+def test_restored_founders_found_behind_their_state() -> None:
+    solo = restored()
+    solo.lead()
+    (founding,) = solo.unsynced[-1].entries
+    assert (founding.index, founding.kind) == (6, EntryKind.FOUND)
+    assert solo.raft.founding_term is None
+
+
+@pytest.mark.parametrize("pre", [True, False])
+def test_a_restored_founder_votes_for_another_one_that_means_the_same(pre: bool) -> None:
+    assert granted(restored(), pre=pre, last=(5, 2))
+    assert not granted(restored(), pre=pre, last=(5, 2), founders=(*FOUNDERS[:2], OTHER))
+    assert not granted(restored(met=False), pre=pre, last=(5, 2))
+
+
+def test_a_restored_founder_waits_for_one_without_its_state() -> None:
+    solo = restored()
+    solo.meet(3)
+    assert obstacles(solo) == ({}, (3,))
+    solo.meet(3, founding_term=2, cluster_id=OTHER)
+    assert obstacles(solo) == ({3: OTHER}, (3,))
+    solo.meet(3, founding_term=2, cluster_id=EXISTING)
+    assert obstacles(solo) == ({}, ())
+    # One that has founded with others meanwhile.
+    solo.meet(3, founding_term=None, cluster_id=EXISTING)
+    assert obstacles(solo) == ({3: EXISTING}, (3,))
+
+
+def test_an_empty_founder_does_not_found_with_a_restored_one() -> None:
+    solo = Solo(met=False)
+    solo.meet(2)
+    solo.meet(3, founding_term=2, cluster_id=EXISTING)
+    assert obstacles(solo) == ({3: EXISTING}, (3,))
+    assert solo.tick(10_000) == []
+
+
+def test_a_founding_behind_a_restored_state_is_taken_once() -> None:
+    solo = restored()
+    first, second = (founding_of(2)._replace(index=index, term=3) for index in (6, 7))
+    solo.hear(Append(3, 2, 1, 5, 2, 5, False, (first,)))
+    assert solo.raft.configuration is not None
+    with pytest.raises(MessageError, match="the first entry founds the cluster, and no other one does"):
+        solo.hear(Append(3, 2, 1, 6, 3, 5, False, (second,)))
