@@ -105,7 +105,7 @@ def refused(trace: Path, unit: Path, state: Path) -> list[str]:
             continue
         name, arguments = call.groups()
         if name == "openat":
-            # ProtectSystem: all else can only be read. Hypothesis, which kio imports where it is, keeps files.
+            # ProtectSystem: all else can only be read. Hypothesis, which kio may import, keeps files.
             written = re.match(r'AT_FDCWD, "([^"]*)", [A-Z_|]*(?:O_WRONLY|O_RDWR|O_CREAT)', arguments)
             bad = written is not None and not written[1].startswith((f"{state}/", "/dev/", _HYPOTHESIS))
         elif name == "socket":
