@@ -14,11 +14,12 @@ from typing import NamedTuple
 HOST = "127.0.0.1"
 #: This program. -P: the current directory may hold whatever calls itself `quorum`, or a module of Python.
 PROGRAM = (sys.executable, "-P", "-m", "quorum")
-#: Settings that belong to one process or its supervisor; the environment must not give them to all alike.
+#: What belongs to one process or its supervisor; the environment must not give them to all alike.
 _OWN_SETTINGS = (
     *("QUORATE_NODE_", "QUORATE_LISTEN_", "QUORATE_MEMBERS_", "QUORATE_SECURITY_PEER_SECRET_FILE"),
     *("QUORATE_BROKER_BROKER_ID", "QUORATE_BROKER_BROKER_DATA_DIR", "QUORATE_BROKER_LISTEN_"),
     *("QUORATE_BROKER_ADVERTISED_", "QUORATE_BROKER_QUORUM_", "QUORATE_BROKER_SECURITY_PEER_SECRET_FILE"),
+    *("NOTIFY_SOCKET", "WATCHDOG_"),
 )
 
 

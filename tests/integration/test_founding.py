@@ -130,6 +130,20 @@ def test_a_founder_that_bootstraps_again_under_a_living_cluster_is_refused(nodes
     assert acked(nodes, 3) == b"kept"
 
 
+def test_a_new_node_that_starts_as_a_founder_is_added(nodes: QuorateNodes) -> None:
+    """As a StatefulSet starts one more: every pod has the same command line."""
+    cluster_id = found(nodes)
+    nodes.new_node(4)
+    nodes.start_node(4, "--bootstrap")
+    eventually(lambda: "quorate members add" in reason(nodes, 4), DEADLINE_S)
+    body = {"node_id": 4, "address": nodes.peer_address(4)}
+    assert nodes.change(1, "POST", "/v1/members", body)[0] == 200
+    nodes.wait_ready(4)
+    assert nodes.status(4)["cluster_id"] == cluster_id
+    assert acked(nodes, 4) == b"kept"
+    eventually(lambda: nodes.status(4)["role"] == "follower", DEADLINE_S)
+
+
 def test_a_restarted_node_without_a_majority_knows_its_cluster(nodes: QuorateNodes) -> None:
     cluster_id = found(nodes)
     nodes.kill(2)

@@ -81,6 +81,7 @@ class Service:
     manager: NotifySocket
     trace: Path
     output: Path
+    state: Path
 
     def told(self, assignment: str) -> bool:
         assert self.process.poll() is None, tail(self.output)
@@ -110,7 +111,9 @@ class Services:
         folder = self.folder / name
         folder.mkdir()
         manager = self._stack.enter_context(NotifySocket(folder / "notify"))
-        environment = clean_environment(NOTIFY_SOCKET=str(manager.path), WATCHDOG_USEC="2000000")
+        environment = clean_environment(
+            NOTIFY_SOCKET=str(manager.path), WATCHDOG_USEC="2000000", PYTHONDONTWRITEBYTECODE="1"
+        )
         with (folder / "output.log").open("wb") as output:
             process = subprocess.Popen(
                 watched(command, allowed_calls(unit(name)), folder / "trace"),
@@ -120,9 +123,14 @@ class Services:
                 cwd=folder,
                 env=environment,
             )
-        service = Service(name, process, manager, folder / "trace", folder / "output.log")
+        service = Service(name, process, manager, folder / "trace", folder / "output.log", self.state(name))
         self.services[name] = service
         return service
+
+    def state(self, name: str) -> Path:
+        """The folder that the service may write to."""
+        data = {"node": self.nodes.nodes[1].data_dir, "broker": self.cluster.brokers[1].data_dir}
+        return data.get(name, self.folder / "nowhere")
 
     def readyz(self, name: str) -> int:
         if name == "node":
@@ -203,4 +211,4 @@ def test_servers_do_nothing_that_their_units_refuse(services: Services) -> None:
         told = service.manager.told()
         assert "STOPPING=1" in told
         assert told.index("READY=1") < told.index("STOPPING=1")
-        assert refused(service.trace, unit(service.name)) == [], service.name
+        assert refused(service.trace, unit(service.name), service.state) == [], service.name

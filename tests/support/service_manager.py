@@ -12,7 +12,13 @@ import socket
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
+
+from tests.support.nodes import REPOSITORY
+
+#: calls that a unit allows, and that it may refuse by their arguments
+_LOOKED_AT: Final = frozenset(("mmap", "mprotect", "openat", "socket"))
+_HYPOTHESIS: Final = str(REPOSITORY / ".hypothesis")
 
 
 class NotifySocket:
@@ -75,17 +81,21 @@ def _expanded(names: Iterable[str]) -> set[str]:
 
 
 def watched(command: Sequence[str], allowed: set[str], output: Path) -> list[str]:
-    """Return a command that is another one traced: calls that are not allowed, and three to be looked at.
+    """Return a command that is another one traced: calls that are not allowed, and _LOOKED_AT.
 
     The process that it starts is the traced one, and what it starts is traced, too.
     """
-    left_out = ",".join(f"?{name}" for name in sorted(allowed - {"mmap", "mprotect", "socket"}))
+    left_out = ",".join(f"?{name}" for name in sorted(allowed - _LOOKED_AT))
     tracing = ["strace", "-D", "-f", "-qq", "--seccomp-bpf", "-e", f"trace=!{left_out}", "-e", "signal=none"]
     return [*tracing, "-o", str(output), *command]
 
 
-def refused(trace: Path, unit: Path) -> list[str]:
-    """Return the lines of a trace that the unit would have refused."""
+def refused(trace: Path, unit: Path, state: Path) -> list[str]:
+    """Return the lines of a trace that the unit would have refused.
+
+    Args:
+        trace: of `watched`. unit: its file. state: the folder that it may write to.
+    """
     settings = settings_of(unit)
     families = set(settings["RestrictAddressFamilies"][0].split())
     found = []
@@ -94,7 +104,11 @@ def refused(trace: Path, unit: Path) -> list[str]:
         if call is None or "resumed>" in line:
             continue
         name, arguments = call.groups()
-        if name == "socket":
+        if name == "openat":
+            # ProtectSystem: all else can only be read. Hypothesis, which kio may import, keeps files.
+            written = re.match(r'AT_FDCWD, "([^"]*)", [A-Z_|]*(?:O_WRONLY|O_RDWR|O_CREAT)', arguments)
+            bad = written is not None and not written[1].startswith((f"{state}/", "/dev/", _HYPOTHESIS))
+        elif name == "socket":
             bad = arguments.split(",")[0] not in families
         elif name in ("mmap", "mprotect"):
             # MemoryDenyWriteExecute: no memory is made that can be written and run

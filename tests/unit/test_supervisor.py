@@ -184,9 +184,11 @@ def test_children_run_the_same_program_where_nothing_is_installed(monkeypatch: p
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     monkeypatch.setenv("QUORATE_NODE_ID", "7")
     monkeypatch.setenv("QUORATE_BROKER_LISTEN_CLIENT", "127.0.0.1:1")
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")
     monkeypatch.setattr(sys, "path", ["/bin", *sys.path])
     assert child_environment()["PYTHONPATH"] == "/elsewhere"
-    assert not {"QUORATE_NODE_ID", "QUORATE_BROKER_LISTEN_CLIENT"} & child_environment().keys()
+    own = {"QUORATE_NODE_ID", "QUORATE_BROKER_LISTEN_CLIENT", "NOTIFY_SOCKET"}
+    assert not own & child_environment().keys()
     monkeypatch.setattr(sys, "path", [str(REPOSITORY), *sys.path])
     assert child_environment()["PYTHONPATH"] == f"{REPOSITORY}:/elsewhere"
     monkeypatch.delenv("PYTHONPATH")
