@@ -13,8 +13,9 @@ log; `cleaning` what compaction takes; `turns` how long large pieces of work hol
 `verification` what it costs that leaders ask the coordinator; `scale` how the controller's costs grow with
 the partitions, without sockets; `pipeline` what Spark reads and checks in a second, beside its own Kafka
 connector; `tls` what TLS costs producers, consumers and memory, beside Kafka; `quotas` how well the rates of
-quotas hold, and what a throttled client leaves to another. Tables go to the standard output and to
-bench-results/. Nothing here asserts a time.
+quotas hold, and what a throttled client leaves to another; `console` how soon its heat map is drawn, and how
+long frames take while it scrolls. Tables go to the standard output and to bench-results/. Nothing here
+asserts a time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from tests.bench import (
     chart,
     cleaning,
+    console,
     controller,
     deaths,
     failover,
@@ -190,6 +192,11 @@ def run_quotas(options: argparse.Namespace, _folder: Path) -> Report:
     return quotas.run(quotas.Sizes(rounds=options.rounds)), ""
 
 
+def run_console(options: argparse.Namespace, _folder: Path) -> Report:
+    """The console's heat map in Chromium."""
+    return console.run(console.Sizes(options.partitions, rounds=options.rounds)), ""
+
+
 def run_lone(options: argparse.Namespace, folder: Path) -> Report:
     """A lone record beside idle partitions, with Kafka's."""
     return lone.run(folder, [] if options.alone else ["kafka"], lone.Sizes(rounds=options.rounds)), ""
@@ -330,6 +337,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("lone", run_lone, 1).add_argument("--alone", action="store_true", help="without Kafka")
 
     add_size(add("deaths", run_deaths, 3), "partitions", deaths.FULL.partitions, "partitions of two replicas")
+    words = "partitions that are shown (default: %(default)s)"
+    found = add("console", run_console, 3)
+    found.add_argument("--partitions", type=at_least_one, default=console.FULL.partitions, help=words)
     add("idle", run_idle, 0)
     add("history", run_history, 0)
     add("verification", run_verification, 0)
