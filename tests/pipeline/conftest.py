@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.session import start_session
 from tests.support.kafka_jars import spark_connector_jars
+from tests.support.spark_jvm import SHORT_LIVED
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "quorate-tests",
         master="local[2,4]",
         settings={
+            **SHORT_LIVED,
             "spark.jars": spark_connector_jars(folder),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),

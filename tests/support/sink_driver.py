@@ -36,6 +36,7 @@ from pipeline.sink.staging import Manifest
 from pipeline.sink.writer import TopicStreamWriter
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_records import reading
+from tests.support.spark_jvm import SHORT_LIVED
 
 #: Where a commit is struck: its files are staged; the manifest is in the quorum; some chunks are appended;
 #: all are; the manifest is marked as done.
@@ -248,7 +249,11 @@ def main() -> None:
     spark = start_session(
         "sink-driver",
         master="local[2,4]",
-        settings={"spark.sql.shuffle.partitions": "2", **({"spark.jars": given.jars} if given.jars else {})},
+        settings={
+            **SHORT_LIVED,
+            "spark.sql.shuffle.partitions": "2",
+            **({"spark.jars": given.jars} if given.jars else {}),
+        },
     )
     if given.strike is None:
         query = begin(spark, options, given.folder, form=given.form)

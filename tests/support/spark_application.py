@@ -19,6 +19,7 @@ from pipeline.jobs.histories import read_runs
 from pipeline.jobs.history_check import compute
 from pipeline.session import start_session
 from tests.support.nodes import REPOSITORY, eventually
+from tests.support.spark_jvm import SHORT_LIVED
 
 DEADLINE_S = 120.0
 
@@ -31,6 +32,7 @@ def wait(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 def main(master: str, run: Path, folder: Path) -> None:
     settings = {
+        **SHORT_LIVED,
         "spark.executor.memory": "512m",
         "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
         "spark.sql.shuffle.partitions": "1",
