@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from quorum import __version__
 from quorum.config.certificates import Certificates
 from quorum.platform.audit import AuditLog
-from quorum.platform.disk_room import Room
+from quorum.platform.disk_room import FreeRoom
 from quorum.platform.interpreter import interpreter
 
 #: What /metrics answers with.
@@ -79,7 +79,7 @@ def audit_metrics(audit: AuditLog | None) -> Iterable[Metric]:
         )
 
 
-def room_metrics(room: Room | None) -> Iterable[Metric]:
+def room_metrics(room: FreeRoom | None) -> Iterable[Metric]:
     """Yield what room the disk of the data directory has; nothing if that is not known."""
     if room is None:
         return

@@ -138,6 +138,10 @@ def _secrets(machine: MachineSeen, scope: Scope) -> set[str]:
         digest = security.get("super_digest") if isinstance(security, dict) else None
         if isinstance(digest, str):
             found |= {digest, digest.partition(":")[2]}
+    if scope.login is not None:
+        found.add(scope.login.password())
+    # A log in JSON has escapes.
+    found |= {json.dumps(each)[1:-1] for each in found}
     return {each for each in found if len(each) >= _SECRET_CHARS_MIN}
 
 

@@ -40,7 +40,7 @@ async def look_at_terms(asker: AdminAsker, quorum: QuorumSeen) -> TermRise | str
     except UnreachableError as error:
         return f"the change log cannot be read: {error.message}"
     if row is None:
-        return "the change log has no transaction"
+        return "nothing was written yet, so no transaction tells its term"
     return TermRise(row["term"], max(term, row["term"]), max(0.0, now_s - row["ts"] / 1000))
 
 
@@ -48,7 +48,8 @@ async def _last_before(
     asker: AdminAsker, url: str, last_zxid: int, before_ms: float
 ) -> dict[str, Any] | None:
     """Return the last record from before a time, or the first one that is retained."""
-    first = found = await _row(asker, url, 0)
+    # The founding, zxid 0, has no time.
+    first = found = await _row(asker, url, 1)
     if first is None or first["ts"] > before_ms:
         return first
     low, high = first["zxid"], last_zxid

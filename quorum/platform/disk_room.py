@@ -17,7 +17,7 @@ INTERVAL_S: Final = 300.0
 SPAN_S: Final = 24 * 3600.0
 
 
-class Room(NamedTuple):
+class FreeRoom(NamedTuple):
     """What there is now.
 
     Attributes:
@@ -42,7 +42,7 @@ class DiskRoom:
         #: (when, free bytes)
         self._samples: deque[tuple[float, int]] = deque()
 
-    def look(self) -> Room | None:
+    def look(self) -> FreeRoom | None:
         """Return what there is now; None: the folder is not there."""
         try:
             found = os.statvfs(self._folder)
@@ -50,7 +50,7 @@ class DiskRoom:
             return None
         return self.take(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
-    def take(self, free_bytes: int, size_bytes: int) -> Room:
+    def take(self, free_bytes: int, size_bytes: int) -> FreeRoom:
         """Take a sample."""
         now_s = self._clock_s()
         if not self._samples or now_s - self._samples[-1][0] >= INTERVAL_S:
@@ -58,4 +58,4 @@ class DiskRoom:
         while len(self._samples) > 1 and now_s - self._samples[0][0] > SPAN_S:
             self._samples.popleft()
         since_s, before = self._samples[0]
-        return Room(free_bytes, size_bytes, free_bytes - before, now_s - since_s)
+        return FreeRoom(free_bytes, size_bytes, free_bytes - before, now_s - since_s)

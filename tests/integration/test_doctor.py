@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from kazoo.client import KazooClient
 
 from broker.client.partition_admin import PartitionAdminClient
 from controller.core.requests import NewTopic
@@ -217,9 +218,14 @@ def test_a_bundle_has_every_process_and_no_secret(
     cluster.zookeeper.ensure_path("/private")
     cluster.zookeeper.set("/private", b"data of a znode")
     log = node.config_path.with_name("node.log")
-    log.write_text(f"it said {secret} once\n")
+    password = tmp_path / "password"
+    password.touch(mode=0o600)
+    password.write_text('a "secret" of words')
+    event = json.dumps({"message": password.read_text()})
+    log.write_text(f"it said {secret} once\n{event}\n")
     words = ["bundle", "--admin", doctor.admin, "--output", str(output), "--config", str(node.config_path)]
-    assert main([*words, "--config", str(cluster.brokers[1].config_path)]) == 0
+    proof = ["--sasl", "admin", "--password-file", str(password)]
+    assert main([*words, *proof, "--config", str(cluster.brokers[1].config_path)]) == 0
     assert capsys.readouterr().out == f"{output}\n"
     assert output.stat().st_mode & 0o777 == 0o600
     with zipfile.ZipFile(output) as archive:
@@ -228,7 +234,7 @@ def test_a_bundle_has_every_process_and_no_secret(
     assert {f"{each}/{name}" for each in processes for name in ("status.json", "metrics.txt")} <= found.keys()
     assert {f"node-{each}/settings.json" for each in (1, 2, 3)} | {"broker-1/settings.json"} <= found.keys()
     assert json.loads(found["doctor.json"])["verdict"] == "healthy"
-    assert found["node-1/log.txt"] == "it said *** once\n"
+    assert found["node-1/log.txt"] == 'it said *** once\n{"message": "***"}\n'
     assert not [name for name, text in found.items() if secret in text or "data of a znode" in text]
     missing = found["missing.txt"].splitlines()
     assert "broker-2/settings.json: name its configuration with --config" in missing
@@ -249,6 +255,12 @@ def test_two_voters_are_even(doctor: Doctor) -> None:
 def test_leaders_that_change_all_the_time_are_found(doctor: Doctor) -> None:
     with ensemble_in_thread(3) as quorum:
         admin = ",".join(quorum.admin_urls)
+        assert outcomes(doctor.report(admin=admin))["elections-often"] == "skipped", "nothing was written"
+        client = KazooClient(quorum.hosts)
+        client.start(WAIT_S)
+        client.create("/written")
+        client.stop()
+        client.close()
         assert outcomes(doctor.report(admin=admin))["elections-often"] == "ok"
         for round_number in range(8):
 
