@@ -216,8 +216,8 @@ def _call(request: web.Request) -> PageCall:
     return PageCall(request.app[_UPSTREAM], request.headers.get("Authorization"), request.app)
 
 
-async def _get_livez(_request: web.Request) -> web.Response:
-    return json_answer({"live": True})
+async def _get_livez(request: web.Request) -> web.Response:
+    return json_answer({"live": True, "watching": request.app[WATCHER].watching})
 
 
 async def _get_session(request: web.Request) -> web.Response:

@@ -111,6 +111,11 @@ class Watcher:
             group.create_task(self.history.follow(self._upstream, from_zxid))
             group.create_task(self._look_again_and_again())
 
+    @property
+    def watching(self) -> int:
+        """How many browsers watch: each has one event stream."""
+        return len(self._listeners)
+
     async def fresh(self) -> Overview:
         """Return a look of now."""
         self._watched_at_s = asked_s = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from playwright.sync_api import Browser, expect
 
 from quorum.console.server import ConsoleOptions, serving
 from quorum.local import in_thread
-from tests.browser.conftest import Pages
+from tests.browser.conftest import WAIT_S, Pages
 from tests.support.broker_cluster import BrokerCluster
+from tests.support.nodes import eventually
 
 
 def test_the_overview_shows_nodes_brokers_and_verdict(pages: Pages, cluster: BrokerCluster) -> None:
@@ -89,6 +91,30 @@ def test_a_page_whose_console_ends_is_stale_and_keeps_its_content(
     pages.wait("stale")
     expect(pages.get("node")).to_have_count(3)
     context.close()
+
+
+def test_tabs_of_a_browser_share_one_event_stream(browser: Browser, options: ConsoleOptions) -> None:
+    def watching(url: str) -> int:
+        with urllib.request.urlopen(f"{url}livez") as answer:
+            return int(json.load(answer)["watching"])
+
+    with in_thread(lambda: serving(options), "console") as (console, _):
+        context, other = browser.new_context(), browser.new_context()
+        tabs = [Pages(context.new_page(), console.url) for _ in range(3)]
+        for each in tabs:
+            each.open()
+        assert watching(console.url) == 1
+        stranger = Pages(other.new_page(), console.url)
+        stranger.open()
+        assert watching(console.url) == 2
+        # The stream outlives the tab that began it, and ends with the last one.
+        tabs[0].tab.close()
+        tabs[1].open("#/znodes?path=/brokers")
+        assert watching(console.url) == 2
+        other.close()
+        eventually(lambda: watching(console.url) == 1, WAIT_S, "the stream of the other browser ends")
+        context.close()
+        eventually(lambda: watching(console.url) == 0, WAIT_S, "the last stream ends")
 
 
 def test_runs_show_what_was_concluded_and_when_it_happened(
