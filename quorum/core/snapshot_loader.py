@@ -164,7 +164,7 @@ class SnapshotLoader:
             raise SnapshotLayoutError(
                 f"{problem}, this version reads {_FORMAT_WITHOUT_LIFETIMES} to {FORMAT_IMPORTING}"
             )
-        length = _HEADER_LENGTH + (layout == FORMAT_IMPORTING)
+        length = _HEADER_LENGTH + 2 * (layout == FORMAT_IMPORTING)
         counters, texts = _list("header", values, length)[2:10], values[10:]
         numbers = [_number(what, value) for what, value in zip(_COUNTERS, counters, strict=True)]
         machine.applied_index, machine.applied_term, machine.last_stamp_ms = numbers[:3]
@@ -181,6 +181,7 @@ class SnapshotLoader:
         machine.tree.acls.next_number = _number("next ACL number", numbers[7], ACL_MASK)
         if layout == FORMAT_IMPORTING:
             machine.transaction.import_source = _string("source of an import", texts[8])
+            machine.transaction.import_floor = _number("floor of an import", texts[9])
         for row in _list("origins", texts[6]):
             node_id, incarnation, number = _list("origin", row, 3)
             machine.origins[_number("node id", node_id, INT32_MAX)] = (

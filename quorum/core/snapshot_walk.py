@@ -27,7 +27,7 @@ from quorum.core.tree import Directory, FrozenNode, Node, Tree, freeze
 
 #: 2: an ACL comes with the lifetime of its znodes; before, all were UNLIMITED
 FORMAT: Final = 2
-#: the same with the source of an import that is under way; only then
+#: the same with the source and the floor of an import that is under way; only then
 FORMAT_IMPORTING: Final = 3
 #: about what an overlay entry costs on top of its path and record
 _ENTRY_BYTES: Final = 250
@@ -352,7 +352,7 @@ def _header(machine: StateMachine) -> Chunk:
         [session.session_id, session.timeout_ms, session.node_id, session.nonce, session.last_index]
         for session in machine.sessions.values()
     ]
-    source = machine.transaction.import_source
+    source, floor = machine.transaction.import_source, machine.transaction.import_floor
     return [
         "header",
         FORMAT_IMPORTING if source else FORMAT,
@@ -372,5 +372,5 @@ def _header(machine: StateMachine) -> Chunk:
         acls,
         origins,
         sessions,
-        *([source] if source else []),
+        *([source, floor] if source else []),
     ]

@@ -356,8 +356,9 @@ def test_the_steps_of_the_guide(source: ZooKeeper, target: Target, capsys: Lines
         text=True,
     )
     try:
-        assert process.stdout is not None
-        eventually(lambda: process.stdout.readline().startswith("following: "), DEADLINE_S, "it follows")
+        output = process.stdout
+        assert output is not None
+        eventually(lambda: output.readline().startswith("following: "), DEADLINE_S, "it follows")
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
     finally:
