@@ -19,7 +19,7 @@ import msgpack
 
 from quorum.admin.client import token_headers
 from quorum.core.importing import BEGIN, OPEN, WRITE
-from quorum.errors import QuorateError, StaleStepError, UnreachableError, printable
+from quorum.errors import StaleStepError, UnreachableError, printable
 from quorum.importing.errors import ImportFailedError
 from quorum.platform.tls import DIALLING
 
@@ -160,7 +160,3 @@ class ImportTarget:
 
 def _start(url: str) -> str:
     return f"see whether the node of {url} runs, or name others with --admin, and run the import again"
-
-
-#: what a step can fail with
-TARGET_ERRORS: Final = (QuorateError,)

@@ -16,9 +16,10 @@ from tests.simulation.world import SHORT, World
 
 SOURCE = "zk:2181"
 STEPS = 60
-PATHS = [*(f"/{name}" for name in "abcd"), *(f"/{name}/{child}" for name in "abcd" for child in "xyz")]
-#: longer than a node's own deadline for an answer
-ANSWER_WITHIN_MS = 6000.0
+TOPS = [f"/{name}" for name in "abcdefghijklmnop"]
+PATHS = [*TOPS, *(f"{top}/{child}" for top in TOPS for child in "xyz")]
+#: how long an answer is waited for: longer than a node's own deadline, or so short that steps overtake others
+ANSWER_WITHIN_MS = (6000.0, 400.0, 30.0)
 BETWEEN_MS = 150.0
 
 
@@ -84,7 +85,7 @@ class Importer:
         running = self._world.running()
         self._question += 1
         question = self._question
-        self._world.scheduler.at(ANSWER_WITHIN_MS, self._ask_again, question)
+        self._world.scheduler.at(self._rng.choice(ANSWER_WITHIN_MS), self._ask_again, question)
         if not running:
             return
         asked = self._rng.choice(running)

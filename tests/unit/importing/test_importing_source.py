@@ -26,7 +26,7 @@ async def test_a_zookeeper_before_3_6_is_refused_and_nothing_is_asked_of_the_tar
 
     async with server(know_no_watches) as hosts:
         wanted = Wanted(hosts, None, (), ["http://nobody:1"], cutover=False, quiet_s=3.0, timeout_s=60.0)
-        with pytest.raises(ImportFailedError, match="is older than ZooKeeper 3.6") as caught:
+        with pytest.raises(ImportFailedError, match=r"is older than ZooKeeper 3\.6") as caught:
             await run_import(wanted, lambda _: None, asyncio.Event())
     assert "--from-files" in caught.value.remedy
 
