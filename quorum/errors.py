@@ -275,6 +275,12 @@ class ImportRefusedError(QuorateError):
     fault = Fault.OPERATOR
 
 
+class StaleStepError(ImportRefusedError):
+    """A step of an import that came after a later one; it did nothing."""
+
+    code = -2
+
+
 class UnknownMemberError(ChangeRefusedError):
     """A change that names a node which is not a member; nothing changed."""
 

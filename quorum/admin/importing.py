@@ -23,11 +23,11 @@ from quorum.admin.reading import Says
 from quorum.admin.state import MACHINE
 from quorum.admin.view import BadInputError
 from quorum.config.admin_port import AdminRole
-from quorum.core.codes import BAD_VERSION, NODE_EXISTS, NOT_EMPTY, OK
+from quorum.core.codes import BAD_VERSION, NODE_EXISTS, NOT_EMPTY, OK, RUNTIME_INCONSISTENCY
 from quorum.core.importing import BEGIN, SOURCE_CHARS_MAX, ZXID_MAX, walk
 from quorum.core.machine import StateMachine
 from quorum.core.results import Result
-from quorum.errors import ImportRefusedError, QuorateError, describe_code
+from quorum.errors import ImportRefusedError, QuorateError, StaleStepError, describe_code
 
 #: of a step; base64 makes a third more of its changes
 BODY_BYTES_MAX: Final = 12 * 1024 * 1024
@@ -52,13 +52,16 @@ class StepBody(NamedTuple):
 
     step: ImportStep
     source: Annotated[str, Says("the cluster that is imported", 1, SOURCE_CHARS_MAX, "[ -~]+")]
-    zxid_min: Annotated[int, Says("above which the step's own zxid lies", 0, ZXID_MAX)] = 0
+    zxid_min: Annotated[
+        int, Says("above it lies the step's own zxid; rises from step to step", 0, ZXID_MAX)
+    ] = 0
     #: a msgpack list, as quorum.core.importing has it
     changes: bytes | None = None
 
 
 ImportNow: TypeAlias = Annotated[Answer, answer(source=str | None, zxid=int, znodes=int)]
-StepDone: TypeAlias = Annotated[Answer, answer(zxid=int)]
+#: `zxid_min` is that of the last step; the next one names a higher one
+StepDone: TypeAlias = Annotated[Answer, answer(zxid=int, zxid_min=int)]
 
 
 @ENDPOINTS.add("GET", "/v1/import")
@@ -81,7 +84,7 @@ async def _post_import(request: web.Request, body: StepBody) -> StepDone:
     result = await request.app[IMPORT]([kind, body.source, body.zxid_min, changes])
     if result.err != OK:
         raise _refusal(kind, result)
-    return {"zxid": result.zxid}
+    return {"zxid": result.zxid, "zxid_min": result.value}
 
 
 def _refusal(kind: str, result: Result) -> QuorateError:
@@ -95,6 +98,9 @@ def _refusal(kind: str, result: Result) -> QuorateError:
         return ImportRefusedError(problem, "import into a new cluster, or delete what is there")
     if result.err == BAD_VERSION:
         return ImportRefusedError("no import is under way", "begin with `quorate import` without --cutover")
+    if result.err == RUNTIME_INCONSISTENCY:
+        problem = "a later step of this import was carried out before"
+        return StaleStepError(problem, "let one `quorate import` run at a time, and run it again")
     code = describe_code(result.err).name
     what = f"a step of the import was refused with {code}" + (f" at {about}" if about else "")
     return ImportRefusedError(what, "run `quorate import` again; report it if that does not help")

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from aiohttp import web
 from prometheus_client.metrics_core import Metric
 
-from quorum.errors import QuorateError, UnknownMemberError
+from quorum.errors import QuorateError, StaleStepError, UnknownMemberError
 
 #: content type of errors
 PROBLEM: Final = "application/problem+json"
@@ -60,9 +60,12 @@ def error_answer(status: int, problem: str, remedy: str, **more: object) -> web.
 
 
 def answer_to(error: QuorateError) -> web.Response:
-    """Answer with an error of the node: 404 no member, 409 refused, 503 try again, 504 outcome unknown."""
+    """Answer with an error of the node: 404 no member, 409 refused, 412 too late,
+    503 try again, 504 outcome unknown."""
     if isinstance(error, UnknownMemberError):
         status = 404
+    elif isinstance(error, StaleStepError):
+        status = 412
     elif not error.definite:
         status = 504
     else:

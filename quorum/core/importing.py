@@ -2,9 +2,10 @@
 
 The steps come from an operator, through the log. `begin` names the source and needs an empty tree; while an
 import is under way clients write nothing; `write` sets and deletes znodes; `open` ends it. Each step takes
-one zxid, above a floor that it names: what is copied keeps its zxids, and they must lie below. Nothing that a
-step holds can raise; one that fails has done what comes before the failing change. `import_source` is hard
-state.
+one zxid, above a floor that it names: what is copied keeps its zxids, and they must lie below. Floors rise
+from step to step, so a step that comes late, after its sender gave it up, does nothing. Nothing that a step
+holds can raise; one that fails has done what comes before the failing change. `import_source` and
+`import_floor` are hard state.
 
 A step is [kind, source, floor, changes]; a change is [path], which deletes, or [path, data or None, acl or
 None, numbers, lifetime] with numbers = [czxid, mzxid, pzxid, ctime, mtime, version, aversion, child
@@ -41,6 +42,7 @@ from quorum.core.codes import (
     NODE_EXISTS,
     NOT_EMPTY,
     OK,
+    RUNTIME_INCONSISTENCY,
     TTL_MAX_MS,
 )
 from quorum.core.paths import is_keepable
@@ -152,6 +154,8 @@ class ImportTransaction(TreeTransaction):
         super().__init__(tree)
         #: the cluster that is being imported; "": none, and clients may write
         self.import_source = ""
+        #: the floor of its last step
+        self.import_floor = 0
         #: how far the open entry let the zxid jump before its first transaction
         self.zxid_jump = 0
 
@@ -159,10 +163,11 @@ class ImportTransaction(TreeTransaction):
         """Apply one step.
 
         Returns:
-            OK; or an error, with what it is about as value: BAD_ARGUMENTS (of no known form; nothing was
-            done), NODE_EXISTS (another source is being imported, named), BAD_VERSION (no import is under
-            way), NOT_EMPTY (`begin`: a znode that is there; `write`: one with children), NO_NODE (a znode
-            whose parent is not there), NO_CHILDREN_FOR_EPHEMERALS.
+            OK, of `begin` with the last floor; or an error, with what it is about as value: BAD_ARGUMENTS (of
+            no known form; nothing was done), NODE_EXISTS (another source is being imported, named),
+            BAD_VERSION (no import is under way), RUNTIME_INCONSISTENCY (the floor is not above that of the
+            last step), NOT_EMPTY (`begin`: a znode that is there; `write`: one with children), NO_NODE (a
+            znode whose parent is not there), NO_CHILDREN_FOR_EPHEMERALS.
         """
         if not isinstance(step, list) or len(step) != 4:
             return self._refuse(BAD_ARGUMENTS, "")
@@ -176,16 +181,18 @@ class ImportTransaction(TreeTransaction):
             return self._refuse(NODE_EXISTS, self.import_source)
         if kind == BEGIN:
             if self.import_source:
-                return self._refuse(OK, None)
+                return self._refuse(OK, self.import_floor)
             others = [name for name in self.tree.root.children if f"/{name}" != LEFT_OUT]
             if others:
                 return self._refuse(NOT_EMPTY, f"/{min(others)}")
         elif not self.import_source:
             return self._refuse(BAD_VERSION, "")
+        elif floor <= self.import_floor:
+            return self._refuse(RUNTIME_INCONSISTENCY, "")
         self._jump(floor)
         self.zxid += 1
         self.events = []
-        self.import_source = "" if kind == OPEN else source
+        self.import_source, self.import_floor = ("", 0) if kind == OPEN else (source, floor)
         for change in parsed:
             path = change if isinstance(change, str) else change.path
             error = self._delete_node(path) if isinstance(change, str) else self._set_node(change)
@@ -193,9 +200,9 @@ class ImportTransaction(TreeTransaction):
                 self.outcomes += (error, self.zxid)
                 return Result(error, self.zxid, path, self.events or None)
         self.outcomes.append(self.zxid)
-        return Result(OK, self.zxid, None, self.events or None)
+        return Result(OK, self.zxid, floor, self.events or None)
 
-    def _refuse(self, err: int, about: str | None) -> Result:
+    def _refuse(self, err: int, about: str | int) -> Result:
         """Return a result without a zxid of its own and without an effect."""
         self.outcomes += (err, self.zxid)
         return Result(err, self.zxid, about, None)

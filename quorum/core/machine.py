@@ -361,7 +361,7 @@ class StateMachine:
         transaction = self.transaction
         transaction.mark(0, self._origin)
         result = transaction.import_step(step)
-        self._notes += (b"import", transaction.import_source.encode())
+        self._notes += (b"import", transaction.import_source.encode(), b"%d" % transaction.import_floor)
         return RunOutcome(0, 0, [result])
 
     def _apply_attached(self, commands: Iterator[object], session: Session, results: list[Result]) -> None:

@@ -165,10 +165,11 @@ class SnapshotLoader:
                 f"{problem}, this version reads {_FORMAT_WITHOUT_LIFETIMES} to {EXTENDED_FORMAT}"
             )
         is_extended = layout == EXTENDED_FORMAT
-        (_, _, *counters), texts = _list("header", values, _HEADER_LENGTH + 2 * is_extended)[:10], values[10:]
+        (_, _, *counters), texts = _list("header", values, _HEADER_LENGTH + 3 * is_extended)[:10], values[10:]
         if is_extended:
             machine.feature_level = _number("feature level", texts[8], INT32_MAX)
             machine.transaction.import_source = _string("source of an import", texts[9])
+            machine.transaction.import_floor = _number("floor of an import", texts[10])
         numbers = [_number(what, value) for what, value in zip(_COUNTERS, counters, strict=True)]
         machine.applied_index, machine.applied_term, machine.last_stamp_ms = numbers[:3]
         machine.transaction.zxid, machine.session_counter = numbers[3:5]

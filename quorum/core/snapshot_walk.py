@@ -28,9 +28,9 @@ from quorum.core.tree import Directory, FrozenNode, Node, Tree, freeze
 
 #: 2: an ACL comes with the lifetime of its znodes; before, all were UNLIMITED
 FORMAT: Final = 2
-#: the same with the feature level and the source of an import at the end of the header; written only where
-#: one of them is not as in a new cluster, so that every build reads the snapshots of a cluster that it may be
-#: a member of
+#: the same with the feature level, the source and the floor of an import at the end of the header; written only
+#: where one of the first two is not as in a new cluster, so that every build reads the snapshots of a cluster
+#: that it may be a member of
 EXTENDED_FORMAT: Final = 3
 #: about what an overlay entry costs on top of its path and record
 _ENTRY_BYTES: Final = 250
@@ -355,8 +355,10 @@ def _header(machine: StateMachine) -> Chunk:
         [session.session_id, session.timeout_ms, session.node_id, session.nonce, session.last_index]
         for session in machine.sessions.values()
     ]
-    level, source = machine.feature_level, machine.transaction.import_source
-    extension = [level, source] if level > BASE_LEVEL or source else []
+    transaction = machine.transaction
+    extension = [machine.feature_level, transaction.import_source, transaction.import_floor]
+    if extension[:2] == [BASE_LEVEL, ""]:
+        extension = []
     return [
         "header",
         EXTENDED_FORMAT if extension else FORMAT,

@@ -45,6 +45,9 @@ def read_tree(folder: Path) -> FileTree:
             continue
         tree.zxid = zxid
         _replay(tree, logs)
+        if tree.zxid < snapshots[-1][0]:
+            problem = f"{snapshots[-1][1]} is cut short, and the logs end before it, at 0x{tree.zxid:x}"
+            raise SourceFileError(problem, _REMEDY)
         return tree
     if snapshots:
         raise SourceFileError(f"{snapshots[-1][1]} is cut short, and no whole snapshot is there", _REMEDY)

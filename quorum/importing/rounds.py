@@ -26,6 +26,8 @@ from quorum.importing.target import ImportTarget
 #: changes of one step, and about how many bytes of data
 STEP_CHANGES_MAX: Final = 1000
 STEP_BYTES_MAX: Final = 1 << 20
+#: of the data of one znode; ZooKeeper has 1 MB unless jute.maxbuffer was raised
+NODE_BYTES_MAX: Final = 8 << 20
 #: paths that a report of differences names
 DIFFERENCES_MAX: Final = 100
 _PER_CHANGE_BYTES: Final = 150
@@ -140,6 +142,9 @@ class ImportRounds:
         if not is_keepable(path):
             problem = f"{path!r} is longer or deeper than a path may be here"
             raise ImportFailedError(problem, "rename it at the source, and run the import again")
+        if len(node.data or b"") > NODE_BYTES_MAX:
+            problem = f"{path} has {len(node.data or b'')} bytes, at most {NODE_BYTES_MAX} can be imported"
+            raise ImportFailedError(problem, "make it smaller at the source, and run the import again")
         if path != "/" and path not in self._held:
             self._children[_parent(path)] += 1
         self._held[path] = digest

@@ -18,13 +18,11 @@ from quorum.client import ClientError, ConnectionLossError, NoServerError, Sessi
 from quorum.importing.errors import ImportFailedError
 from quorum.importing.files import FileSource, read_lifetimes
 from quorum.importing.rounds import ImportRounds, ReadTotals
-from quorum.importing.source import Lifetimes, LiveSource
+from quorum.importing.source import PATIENCE_S, Lifetimes, LiveSource
 from quorum.importing.target import ImportTarget
 
 #: how often progress is reported
 REPORT_EVERY_S: Final = 1.0
-#: how long a source that was there may be away
-SOURCE_PATIENCE_S: Final = 60.0
 _AGAIN_AFTER_S: Final = 0.2
 #: what a connection that was lost shows as
 _LOST: Final = (ConnectionLossError, SessionExpiredError, NoServerError)
@@ -171,7 +169,7 @@ class _LiveImport:
         Raises:
             ClientError: it did not come back in time.
         """
-        give_up_s = self._loop.time() + SOURCE_PATIENCE_S
+        give_up_s = self._loop.time() + PATIENCE_S
         while True:
             try:
                 await self._source.refresh()

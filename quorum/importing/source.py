@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from quorum.client import (
     AccessEntry,
     Client,
-    ClientError,
     ClientState,
     EventType,
     NoAuthError,
@@ -36,6 +35,8 @@ _UNIMPLEMENTED: Final = -6
 SESSION_TIMEOUT_MS: Final = 30_000
 #: changed paths that are kept; past it everything is read again
 CHANGES_MAX: Final = 100_000
+#: how long a source may be silent
+PATIENCE_S: Final = 60.0
 #: nodes that are read at once
 READS_MAX: Final = 64
 #: how often the reads of one node are repeated because it was written meanwhile
@@ -188,7 +189,16 @@ class LiveSource:
     async def catch_up(self) -> None:
         """Wait until this server has everything that was committed before; its events come first."""
         assert self._client is not None
-        await self._client.sync("/")
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._client.sync("/")
+        except TimeoutError as error:
+            raise self._silent() from error
+
+    def _silent(self) -> NoServerError:
+        return NoServerError(
+            f"the source {self.hosts} has not answered for {PATIENCE_S:g} s", "bring it back"
+        )
 
     async def refresh(self) -> None:
         """Have a session: the one there is, or a new one if that was lost."""
@@ -206,9 +216,12 @@ class LiveSource:
         client, found = self._client, None
         for _ in range(ATTEMPTS_MAX):
             try:
-                (data, stat), (acl, acl_stat), (names, children_stat) = await asyncio.gather(
-                    client.get(path), client.get_acl(path), client.get_children2(path)
-                )
+                async with asyncio.timeout(PATIENCE_S):
+                    (data, stat), (acl, acl_stat), (names, children_stat) = await asyncio.gather(
+                        client.get(path), client.get_acl(path), client.get_children2(path)
+                    )
+            except TimeoutError as error:
+                raise self._silent() from error
             except NoNodeError:
                 return None
             except NoAuthError as error:
@@ -253,7 +266,3 @@ def unreadable(path: str, why: str) -> ImportFailedError:
     """Return the error of a node that cannot be copied as a whole."""
     remedy = "name a super user of the source with --from-auth FILE (a line super:… or digest:user:password)"
     return ImportFailedError(f"{path} {why}", remedy)
-
-
-#: what a source that does not answer fails with
-SOURCE_ERRORS: Final = (ClientError, NoServerError)

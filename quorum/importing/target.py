@@ -19,7 +19,7 @@ import msgpack
 
 from quorum.admin.client import token_headers
 from quorum.core.importing import BEGIN, OPEN, WRITE
-from quorum.errors import QuorateError, UnreachableError, printable
+from quorum.errors import StaleStepError, UnreachableError, printable
 from quorum.importing.errors import ImportFailedError
 from quorum.platform.tls import DIALLING
 
@@ -45,6 +45,8 @@ class ImportTarget:
         self._source = source
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
+        #: of the last step; the next one names a higher one
+        self._zxid_min = 0
 
     async def start(self) -> None:
         """Prepare to ask."""
@@ -75,12 +77,25 @@ class ImportTarget:
         body: dict[str, object] = {"step": kind, "source": self._source, "zxid_min": zxid_min}
         if changes is not None:
             body["changes"] = base64.b64encode(msgpack.packb(changes)).decode()
-        loop = asyncio.get_running_loop()
+        if kind != BEGIN:
+            body["zxid_min"] = max(zxid_min, self._zxid_min + 1)
+        loop, repeated = asyncio.get_running_loop(), False
         give_up_s = loop.time() + PATIENCE_S
         while True:
             try:
                 return await self._ask(body)
+            except StaleStepError:
+                if not repeated:
+                    raise
+                # It was carried out the first time; if another step was, the comparison finds it.
+                self._zxid_min = int(str(body["zxid_min"]))
+                return self._zxid_min
+            except ImportFailedError:
+                if not (repeated and kind == OPEN and await self._is_open()):
+                    raise
+                return self._zxid_min + 1
             except UnreachableError:
+                repeated = True
                 if loop.time() > give_up_s:
                     raise
                 self._urls.append(self._urls.pop(0))
@@ -103,11 +118,23 @@ class ImportTarget:
             raise UnreachableError(f"{url} does not answer as the admin port of a node", _start(url))
         if status == 200 and isinstance(answer.get("zxid"), int):
             zxid: int = answer["zxid"]
+            self._zxid_min = int(answer["zxid_min"])
             return zxid
         problem, remedy = printable(str(answer.get("error"))), printable(str(answer.get("remedy", "")))
+        if status == 412:
+            raise StaleStepError(problem, remedy)
         if status in (502, 503, 504):
             raise UnreachableError(problem, remedy)
         raise ImportFailedError(problem, remedy)
+
+    async def _is_open(self) -> bool:
+        """Tell whether the present node has no import under way."""
+        assert self._session is not None
+        async with self._session.get(
+            f"{self._urls[0]}/v1/import", headers=token_headers(), ssl=self._tls or True
+        ) as response:
+            answer = await response.json(content_type=None)
+            return isinstance(answer, dict) and answer.get("source", "") is None
 
     async def listing(self) -> dict[str, str]:
         """Return {path: digest} of what the target holds; call `begin` before."""
@@ -133,7 +160,3 @@ class ImportTarget:
 
 def _start(url: str) -> str:
     return f"see whether the node of {url} runs, or name others with --admin, and run the import again"
-
-
-#: what a step can fail with
-TARGET_ERRORS: Final = (QuorateError,)

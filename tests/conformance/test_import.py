@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import hashlib
-import json
 import os
 import re
 import signal
@@ -25,20 +22,11 @@ from kazoo.security import make_digest_acl
 from quorum.cli.main import main
 from quorum.client import Client as NodeClient
 from quorum.local import ensemble_in_thread
+from tests.support.importing import DEADLINE_S, PASSWORD, Lines, Target, client_of, last_line, new_source
+from tests.support.node_configs import free_ports
 from tests.support.nodes import eventually
 from tests.support.zookeeper import ZooKeeper
 from tests.tidy.rules import REPOSITORY
-
-PASSWORD = "secret"
-DIGEST = "super:" + base64.b64encode(hashlib.sha1(f"super:{PASSWORD}".encode()).digest()).decode()
-SUPER = [("digest", f"super:{PASSWORD}")]
-DEADLINE_S = 60.0
-Lines = pytest.CaptureFixture[str]
-
-
-def new_source(folder: Path | None = None) -> ZooKeeper:
-    properties = {"zookeeper.DigestAuthenticationProvider.superDigest": DIGEST}
-    return ZooKeeper(1, tick_ms=500, fsync=False, properties=properties, data_dir=folder)
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +36,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     with new_source(folder) as server, client_of(server.hosts) as client:
         plant(client)
         yield server
-
-
-@contextlib.contextmanager
-def client_of(hosts: str) -> Iterator[KazooClient]:
-    client = KazooClient(hosts, auth_data=SUPER)
-    client.start(DEADLINE_S)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def plant(client: KazooClient) -> None:
@@ -87,54 +64,13 @@ def auth(tmp_path: Path) -> str:
     return str(path)
 
 
-class Target:
-    """An empty cluster, and the words that import into it."""
-
-    def __init__(self, hosts: str, admin_urls: list[str], auth: str) -> None:
-        self.hosts = hosts
-        self._words = ["--admin", ",".join(admin_urls), "--json"]
-        self._auth = auth
-
-    def words(self, source: ZooKeeper, *more: str) -> list[str]:
-        return ["import", "--from", source.hosts, "--from-auth", self._auth, *self._words, *more]
-
-    def as_here(self, words: list[str], source: ZooKeeper) -> list[str]:
-        """The words of the guide, with the hosts and files of this test."""
-        places = {"zk1:2181,zk2:2181,zk3:2181": source.hosts, "super.txt": self._auth}
-        return [*(places.get(word, word) for word in words), *self._words[:2]]
-
-    def from_files(self, folder: Path, *more: str) -> list[str]:
-        return ["import", "--from-files", str(folder), *self._words, "--cutover", *more]
-
-    @contextlib.contextmanager
-    def following(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:
-        """An import that follows; it is ended by SIGTERM, and must end well."""
-        command = [sys.executable, "-P", "-m", "quorum", *self.words(source)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if json.loads(line)["phase"] == "following":
-                    break
-            yield process
-            process.terminate()
-            process.communicate(timeout=DEADLINE_S)
-            assert process.returncode in (0, -signal.SIGKILL)
-        finally:
-            process.kill()
-            process.wait()
-
-
 @pytest.fixture
 def target(auth: str) -> Iterator[Target]:
     """An empty cluster of one node."""
     with ensemble_in_thread(1) as quorum:
-        yield Target(quorum.hosts, list(quorum.admin_urls), auth)
-
-
-def last_line(capsys: Lines) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return found
+        # One of several admin ports may be down.
+        down = f"http://127.0.0.1:{free_ports(1)[0]}"
+        yield Target(quorum.hosts, [down, *quorum.admin_urls], auth)
 
 
 def everything(client: KazooClient, path: str = "/") -> dict[str, Any]:
@@ -356,8 +292,9 @@ def test_the_steps_of_the_guide(source: ZooKeeper, target: Target, capsys: Lines
         text=True,
     )
     try:
-        assert process.stdout is not None
-        eventually(lambda: process.stdout.readline().startswith("following: "), DEADLINE_S, "it follows")
+        output = process.stdout
+        assert output is not None
+        eventually(lambda: output.readline().startswith("following: "), DEADLINE_S, "it follows")
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
     finally:

@@ -196,6 +196,8 @@ def _check(results: Any, zxid: int) -> None:
 class _Imports(_Program):
     """Entries of which most are steps of an import."""
 
+    _floor = 0
+
     def entry(self) -> tuple[str, list[Any]]:
         """The next entry."""
         if self._choices.rarely(4):
@@ -208,7 +210,8 @@ class _Imports(_Program):
         choices = self._choices
         kind = choices.pick(("write", "write", "write", "begin", "begin", "open"))
         changes = [self._change() for _ in range(choices.below(6))]
-        floor = choices.pick((0, 100, 2**33, 2**62)) if not choices.rarely(8) else choices.number()
+        self._floor += 1 + choices.pick((0, 0, 100, 2**33))
+        floor = self._floor if not choices.rarely(8) else choices.number()
         step: list[Any] = [kind, choices.pick(("zk", "zk", "zk", "other")), floor, changes]
         if choices.rarely(8):
             step[choices.below(4)] = choices.value()

@@ -1,4 +1,4 @@
-"""How the JVM of a Spark runs that lives as long as a test: it compiles little, and collects with one thread."""
+"""How the JVM of a Spark runs that lives as long as a test: it compiles little, one thread collects."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from quorum.core.codes import (
     NOT_EMPTY,
     NOT_READ_ONLY,
     OK,
+    RUNTIME_INCONSISTENCY,
 )
 from quorum.core.importing import ImportedNode, ImportedNumbers, walk
 from quorum.core.snapshot import SnapshotWalk
@@ -39,8 +40,12 @@ def driver() -> Driver:
     return driver
 
 
-def write(driver: Driver, *changes: Any, floor: int = EPOCH + 9) -> Any:
-    result = driver.import_step("write", SOURCE, floor, list(changes))
+def next_floor(driver: Driver) -> int:
+    return driver.machine.transaction.import_floor + 1
+
+
+def write(driver: Driver, *changes: Any, floor: int = 0) -> Any:
+    result = driver.import_step("write", SOURCE, floor or next_floor(driver), list(changes))
     driver.machine.check_invariants()
     return result
 
@@ -54,8 +59,9 @@ def test_a_znode_is_set_as_it_is_at_the_source(driver: Driver) -> None:
     assert data_at(driver.machine, "/a") is None
     assert data_at(driver.machine, "/a/b") == b"x"
     [_, node, _] = walk(driver.machine.tree)
-    expected = ImportedNumbers(*NUMBERS[:7], 9)
-    assert node == ImportedNode("/a", None, tuple(tuple(entry) for entry in acl), expected)
+    expected = ImportedNumbers._make((*NUMBERS[:7], 9))
+    stored = ((31, "digest", "bob:hash"), (1, "world", "anyone"), (1, "ours", "x"))
+    assert node == ImportedNode("/a", None, stored, expected)
 
 
 def test_the_zxid_jumps_above_the_source_and_then_rises_by_one(driver: Driver) -> None:
@@ -64,9 +70,20 @@ def test_the_zxid_jumps_above_the_source_and_then_rises_by_one(driver: Driver) -
     assert write(driver, change("/b"), floor=EPOCH + 90).zxid == EPOCH + 91
 
 
+def test_a_step_that_comes_late_does_nothing(driver: Driver) -> None:
+    write(driver, change("/a", b"old"), floor=EPOCH + 20)
+    write(driver, change("/a", b"new"), floor=EPOCH + 21)
+    before = driver.machine.state_digest, driver.zxid
+    for floor in (EPOCH + 20, EPOCH + 21):
+        assert write(driver, change("/a", b"old"), floor=floor).err == RUNTIME_INCONSISTENCY
+        assert driver.import_step("open", SOURCE, floor, None).err == RUNTIME_INCONSISTENCY
+    assert (driver.machine.state_digest, driver.zxid) == before
+    assert driver.import_step("begin", SOURCE, 0, None).value == EPOCH + 21
+
+
 def test_the_counter_behind_sequential_names_goes_on(driver: Driver) -> None:
     write(driver, change("/q", creates=7), change("/q/n-0000000006"))
-    assert driver.import_step("open", SOURCE, 0, None).err == OK
+    assert driver.import_step("open", SOURCE, next_floor(driver), None).err == OK
     assert driver.connect().make("/q/n-", flags=2) == "/q/n-0000000007"
 
 
@@ -86,7 +103,7 @@ def test_clients_read_and_do_not_write_until_it_is_open(driver: Driver) -> None:
         assert client.one(*command).err == NOT_READ_ONLY
     assert client.one(9, "/").err == OK
     assert data_at(driver.machine, "/a") == b"x"
-    assert driver.import_step("open", SOURCE, 0, None).err == OK
+    assert driver.import_step("open", SOURCE, next_floor(driver), None).err == OK
     assert client.put("/a", b"y").version == 5
 
 
@@ -95,7 +112,7 @@ def test_nothing_is_reaped_while_it_is_under_way(driver: Driver) -> None:
     czxid = EPOCH + 1
     reaps = [["reap", "/t", czxid], ["reap", "/c", czxid]]
     assert [result.err for result in driver.control(*reaps)] == [NOT_READ_ONLY] * 2
-    driver.import_step("open", SOURCE, 0, None)
+    driver.import_step("open", SOURCE, next_floor(driver), None)
     driver.stamp_ms += 10_000
     assert [result.err for result in driver.control(*reaps)] == [OK] * 2
     assert paths(driver.machine)[1:] == ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
@@ -189,7 +206,7 @@ def test_a_snapshot_knows_of_an_import_and_only_then_has_a_new_format(driver: Dr
     restored = load(chunks)
     assert dump(restored) == dump(driver.machine)
     assert restored.transaction.import_source == SOURCE
-    driver.import_step("open", SOURCE, 0, None)
+    driver.import_step("open", SOURCE, next_floor(driver), None)
     assert chunks_of(SnapshotWalk(driver.machine))[0][1] == 2
 
 
