@@ -159,7 +159,7 @@ class PacedProducer:
         try:
             consumer.assign([TopicPartition(self.topic, each, 0) for each in range(self._partitions)])
             while ends < self._partitions:
-                message = consumer.poll(DEADLINE_S)
+                message: Any = consumer.poll(DEADLINE_S)
                 assert message is not None, f"{self.topic} does not end"
                 if message.error():
                     ends += 1
