@@ -22,7 +22,7 @@ from kazoo.retry import KazooRetry
 
 from tests.support.broker_records import quiet, reading
 
-PACE_S: Final = 0.005
+PACE_S: Final = 0.02
 DEADLINE_S: Final = 60.0
 
 
