@@ -28,9 +28,9 @@ from quorum.core.tree import Directory, FrozenNode, Node, Tree, freeze
 
 #: 2: an ACL comes with the lifetime of its znodes; before, all were UNLIMITED
 FORMAT: Final = 2
-#: the same with the feature level, the source and the floor of an import at the end of the header; written only
-#: where one of the first two is not as in a new cluster, so that every build reads the snapshots of a cluster
-#: that it may be a member of
+#: the same with the feature level, the source and the floor of an import at the end of the header; written
+#: only where one of the first two is not as in a new cluster, so that every build reads the snapshots of a
+#: cluster that it may be a member of
 EXTENDED_FORMAT: Final = 3
 #: about what an overlay entry costs on top of its path and record
 _ENTRY_BYTES: Final = 250

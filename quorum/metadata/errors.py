@@ -32,7 +32,10 @@ class MetadataDecodeError(MetadataError):
 
     def __init__(self, path: str, field: str, value: str, wanted: str) -> None:
         place = f"{path}: field {field!r}" if field else path
-        super().__init__(f"{place} holds {value}, expected {wanted}", f"correct or delete {path}")
+        remedy = f"correct or delete {path}"
+        if field == "version":
+            remedy = f"update this process to the build that wrote {path}, or correct it"
+        super().__init__(f"{place} holds {value}, expected {wanted}", remedy)
         self.path = path
         self.field = field
         self.value = value

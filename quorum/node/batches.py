@@ -59,6 +59,7 @@ class Batches:
         self.imports = ImportSteps(
             engine.node_id, self.forwarder, deadline_ms=deadline_ms, bytes_max=entry_bytes_max
         )
+        self._nonce = incarnation << 32
         self._batch_bytes_max = batch_bytes_max
         self._format = ENFORCING_BATCH_FORMAT if enforce_quota else BATCH_FORMAT
         self._run_bytes_max = entry_bytes_max - BATCH_HEAD_BYTES_MAX
@@ -72,6 +73,11 @@ class Batches:
         self.leader_holds_until_ms: float | None = None
         self._close_scheduled = False
         self._close_soon = engine.collected("closing a batch", self._close)
+
+    def next_nonce(self) -> int:
+        """Return a connection id that this node never used before, in any of its lives."""
+        self._nonce += 1
+        return self._nonce
 
     @property
     def backlog_bytes(self) -> int:

@@ -127,7 +127,6 @@ class QuorumMember:
         self._attached = self._ended = False
         #: why this start cannot write
         self._start_error: BaseException | None = None
-        self._feature_level = feature_level
         self.storage = storage = open_storage(
             config.node, config.raft, disk, start, runtime.random, feature_level=feature_level
         )
@@ -166,7 +165,7 @@ class QuorumMember:
             identity.incarnation,
             str(self.config.members[identity.node_id]),
             self.core.founding_term if self._attached else None,
-            self._feature_level,
+            self.storage.supported_level,
         )
 
     def hears_nobody(self) -> bool:
@@ -249,7 +248,7 @@ class QuorumMember:
             entry_bytes_max=self.entry_bytes_max,
             container_check_interval_ms=config.limits.container_check_interval_ms,
             enforce_quota=config.limits.enforce_quota,
-            feature_level=self._feature_level,
+            feature_level=storage.supported_level,
         )
         frontend.attach(replica)
         self.snapshotter = Snapshotter(

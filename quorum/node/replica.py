@@ -154,7 +154,6 @@ class NodeReplica:
         self.digests = DigestCheck(engine, machine)
         self.levels = Levels(engine, feature_level)
         self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._nonce = incarnation << 32
         self._ready_term = 0
         self._reported_ms = 0.0
         self._late = False
@@ -170,8 +169,7 @@ class NodeReplica:
 
     def next_nonce(self) -> int:
         """Return a connection id that this node never used before, in any of its lives."""
-        self._nonce += 1
-        return self._nonce
+        return self.batches.next_nonce()
 
     def submit(
         self,

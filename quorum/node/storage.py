@@ -59,6 +59,7 @@ class Storage:
         machine: the state as of the snapshot, empty if there is none; the engine applies the log after
             it.
         mark: the snapshot as the Raft core needs to know it.
+        supported_level: the highest feature level that this build supports.
     """
 
     disk: Disk
@@ -70,6 +71,7 @@ class Storage:
     snapshots: SnapshotStore
     machine: StateMachine
     mark: SnapshotMark | None
+    supported_level: int = FEATURE_LEVEL
 
     def settle_cluster_id(self) -> None:
         """Give the identity the cluster in which the log ends, where a forced start was cut short."""
@@ -138,6 +140,7 @@ def open_storage(
             storage.journal.close()
             storage = _load(data_dir, raft, disk, storage.identity, lock, warn)
             storage.settle_cluster_id()
+        storage.supported_level = feature_level
         storage.snapshots.set_aside()
     except BaseException as error:
         if storage is not None:

@@ -76,6 +76,18 @@ async def test_a_refused_disk_that_became_the_members_is_not_called_refused_any_
 
 
 @on_both_loops
+async def test_a_build_that_is_too_old_is_refused_and_both_sides_say_why(network: Network) -> None:
+    network.reserve(1, 2)
+    one = await network.start(1, admission=lambda: judging(TWO)._replace(feature_level=2))
+    two = await network.start(2, incarnation=TWO)
+    await network.until(two.transport.refusals.by_peers)
+    (refusal,) = two.transport.refusals.by_peers()
+    assert "supported feature level: at least 2 there, up to 1 here" in refusal.reason
+    assert "update node 2 to the build of the others" in refusal.remedy
+    assert "up to 1 there, at least 2 here" in one.transport.refusals.refused_disks()[2].reason
+
+
+@on_both_loops
 async def test_a_member_that_starts_again_replaces_its_old_connection_at_once(network: Network) -> None:
     network.reserve(1, 2)
     one = await network.start(1, admission=lambda: judging(TWO))

@@ -59,7 +59,7 @@ def test_work_goes_on_where_the_release_ended(release: tuple[BrokerCluster, dict
     producer = Producer({**quiet(cluster.bootstrap), "transactional.id": "release"})
     producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()
-    offsets: list[int] = []
+    offsets: list[int | None] = []
     producer.produce(
         "transactions", b"more", partition=0, on_delivery=lambda _, told: offsets.append(told.offset())
     )

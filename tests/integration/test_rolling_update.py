@@ -132,7 +132,8 @@ def test_a_rolling_update_under_load_loses_nothing_and_costs_each_client_little(
         nodes.updated |= {back}
         nodes.start_node(back)
         nodes.wait_ready(back)
-        for client in (*setters, producer):
-            client.finish()
+        for setter in setters:
+            setter.finish()
+        producer.finish()
         pauses = {each.name: each.longest_s for each in setters} | {"producer": producer.longest_s}
         assert max(pauses.values()) < PAUSE_S_MAX, pauses

@@ -42,6 +42,7 @@ PLAN = (
     ("forced", 3, 1, 4, SHORT),
     ("founders", 3, 1, 6, SHORT),
     ("founders", 5, 1, 1, SHORT),
+    ("updates", 3, 1, 5, SHORT),
     ("distant", 3, 1, 3, SHORT),
     ("distant", 5, 1, 2, SHORT),
 )

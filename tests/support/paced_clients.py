@@ -22,7 +22,7 @@ from kazoo.retry import KazooRetry
 
 from tests.support.broker_records import quiet, reading
 
-PACE_S: Final = 0.005
+PACE_S: Final = 0.02
 DEADLINE_S: Final = 60.0
 
 
@@ -159,7 +159,7 @@ class PacedProducer:
         try:
             consumer.assign([TopicPartition(self.topic, each, 0) for each in range(self._partitions)])
             while ends < self._partitions:
-                message = consumer.poll(DEADLINE_S)
+                message: Any = consumer.poll(DEADLINE_S)
                 assert message is not None, f"{self.topic} does not end"
                 if message.error():
                     ends += 1

@@ -33,7 +33,8 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import admin as kafka_admin
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -78,6 +79,8 @@ TOPICS: Final[dict[str, dict[str, str]]] = {
     "cut": _KEPT,
 }
 TRANSACTIONS: Final = 6
+#: what it exports, its types do not say
+_KAFKA: Final[Any] = kafka_admin
 
 
 @contextlib.contextmanager
@@ -261,7 +264,7 @@ def _records(cluster: BrokerCluster, topic: str, isolation: str) -> list[list[An
             ]
         )
         while ends < 2:
-            message = consumer.poll(DEADLINE_S)
+            message: Any = consumer.poll(DEADLINE_S)
             assert message is not None, f"{topic} does not end"
             if message.error():
                 ends += 1
@@ -276,7 +279,7 @@ def _records(cluster: BrokerCluster, topic: str, isolation: str) -> list[list[An
 
 def _offsets(bootstrap: str) -> dict[str, list[int]]:
     """Return {topic-partition: [first offset, last stable offset, high watermark]}."""
-    admin = AdminClient(quiet(bootstrap))
+    admin, specs = AdminClient(quiet(bootstrap)), _KAFKA.OffsetSpec
     found: dict[str, list[int]] = {}
     for name in TOPICS:
         for partition in (0, 1):
@@ -284,9 +287,9 @@ def _offsets(bootstrap: str) -> dict[str, list[int]]:
             found[f"{name}-{partition}"] = [
                 admin.list_offsets({key: spec}, isolation_level=level)[key].result(DEADLINE_S).offset
                 for spec, level in (
-                    (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
-                    (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
-                    (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+                    (specs.earliest(), IsolationLevel.READ_UNCOMMITTED),
+                    (specs.latest(), IsolationLevel.READ_COMMITTED),
+                    (specs.latest(), IsolationLevel.READ_UNCOMMITTED),
                 )
             ]
     return found
@@ -295,7 +298,7 @@ def _offsets(bootstrap: str) -> dict[str, list[int]]:
 def _group(bootstrap: str) -> list[list[Any]]:
     admin = AdminClient(quiet(bootstrap))
 
-    def asked() -> ConsumerGroupTopicPartitions | None:
+    def asked() -> Any:
         try:
             future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])[GROUP]
             return future.result(DEADLINE_S)
@@ -303,15 +306,15 @@ def _group(bootstrap: str) -> list[list[Any]]:
             # The coordinator of a broker that has just started is not there yet.
             return None
 
-    answer = eventually(asked, DEADLINE_S, "the group's offsets")
-    assert answer is not None
-    rows = answer.topic_partitions
+    rows = eventually(asked, DEADLINE_S, "the group's offsets").topic_partitions
     return sorted([each.topic, each.partition, each.offset, each.metadata] for each in rows)
 
 
 def _settings(bootstrap: str) -> dict[str, dict[str, str]]:
     admin = AdminClient(quiet(bootstrap))
-    asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in TOPICS])
+    asked = admin.describe_configs(
+        [_KAFKA.ConfigResource(_KAFKA.ResourceType.TOPIC, name) for name in TOPICS]
+    )
     found = {}
     for resource, future in asked.items():
         rows = future.result(DEADLINE_S).values()

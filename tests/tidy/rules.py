@@ -43,17 +43,18 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.node.catching_up": set(),
     "quorum.node.batches": {"node.importing", "platform", "raft.engine", "raft.requests"},
     "quorum.node.soft_limits": {"core", "errors"},
+    "quorum.node.levels": {"core", "errors", "raft.core", "raft.engine", "raft.requests"},
     "quorum.node.expiry": {
         *("core", "errors", "node.soft_limits", "platform", "raft.core", "raft.engine", "raft.requests"),
     },
     "quorum.node.importing": {"core", "errors", "raft.requests"},
     "quorum.node.replica": {
         *("core", "errors", "platform", "raft.core", "raft.datadir", "raft.engine", "raft.requests"),
-        *("node.batches", "node.catching_up", "node.digests", "node.expiry", "node.importing"),
+        *("node.batches", "node.catching_up", "node.digests", "node.expiry", "node.importing", "node.levels"),
     },
     "quorum.node": {
         *("admin", "changelog", "config", "core", "errors", "platform", "raft.core"),
-        *("node.batches", "node.catching_up", "node.digests", "node.expiry", "node.replica"),
+        *("node.batches", "node.catching_up", "node.digests", "node.expiry", "node.levels", "node.replica"),
         "raft.datadir",
         *("raft.engine", "raft.journal", "raft.peers", "raft.requests", "raft.snapshots", "server", "wire"),
     },

@@ -178,7 +178,9 @@ def missing_references(text: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("document", ["DIVERGENCES.md", "docs/consensus.md", "docs/guarantees.md"])
+@pytest.mark.parametrize(
+    "document", ["DIVERGENCES.md", "docs/consensus.md", "docs/guarantees.md", "docs/upgrade.md"]
+)
 def test_the_tests_that_a_document_names_exist(document: str) -> None:
     text = (REPOSITORY / document).read_text()
     assert len(_REFERENCE.findall(text)) >= 10

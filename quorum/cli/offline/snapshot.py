@@ -127,6 +127,7 @@ def _describe(machine: StateMachine) -> Plain:
         "session_ids_given": machine.session_counter,
         "ephemerals": sum(len(session.ephemerals) for session in sessions),
         "acls": len(machine.tree.acls),
+        "feature_level": machine.feature_level,
         "origins": {
             str(node_id): {"origin_incarnation": incarnation, "number": number}
             for node_id, (incarnation, number) in sorted(machine.origins.items())

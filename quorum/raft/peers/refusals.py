@@ -20,8 +20,8 @@ log = logging.getLogger("quorate.transport")
 KEPT_MS: Final = 10_000
 #: Node ids of which refusals are remembered.
 _NODES_MAX: Final = 256
-#: What the disk of a node is refused for.
-_OF_THE_DISK: Final = (RefusalReason.RETIRED, RefusalReason.ANOTHER_DISK)
+#: What the disk, or the build, of a node is refused for.
+_OF_THE_DISK: Final = (RefusalReason.RETIRED, RefusalReason.ANOTHER_DISK, RefusalReason.FEATURE_LEVEL)
 
 
 class DiskRefusal(NamedTuple):

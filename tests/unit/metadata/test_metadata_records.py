@@ -289,6 +289,12 @@ def test_a_malformed_value_is_refused_by_path_field_and_value(
     assert error.definite
 
 
+def test_a_record_of_a_newer_build_is_nothing_to_delete() -> None:
+    with pytest.raises(MetadataDecodeError, match="field 'version' holds 4, expected") as caught:
+        TopicRecord.decode("t", b'{"version":4,"partitions":{"0":[1]}}')
+    assert caught.value.remedy.startswith("update this process to the build that wrote /brokers/topics/t")
+
+
 @given(st.binary(max_size=60))
 def test_no_value_at_all_raises_anything_else(data: bytes) -> None:
     for decode in (
