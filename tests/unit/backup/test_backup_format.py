@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -19,6 +20,7 @@ from quorum.backup.points import point_of, read_time, written_time
 from quorum.backup.reading import read_backup, rebuild
 from quorum.backup.replaying import Limit
 from quorum.core.codes import INT64_MAX
+from quorum.core.machine import FORCED_ZXID_JUMP
 from quorum.errors import UsageError
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.journal.handing import HandedEntryError, pack_entries, unpack_entries, with_another_key
@@ -115,6 +117,20 @@ def test_every_zxid_is_a_point_also_within_a_batch(tmp_path: Path, seed: int) ->
         assert (found.machine.zxid, nodes_of(found.machine)) == (zxid, expected[zxid])
         found.machine.check_invariants()
     assert len({str(each) for each in expected.values()}) > COMMANDS // 3
+
+
+def test_a_point_in_the_gap_of_a_forced_start_is_the_transaction_before_it(tmp_path: Path) -> None:
+    log = Log()
+    log.batch(run_of(1, [1, "/before", b"", None, 0]))
+    voters = {"1": {"address": "127.0.0.1:2281", "incarnation": "a" * 32}}
+    forced = {"cluster_id": "e" * 32, "voters": voters, "learners": {}, "retired": []}
+    log.add(EntryKind.MEMBERS, json.dumps(forced).encode())
+    log.batch(run_of(1, [1, "/after", b"", None, 0]))
+    last = write_backup(tmp_path, log.entries).last_zxid
+    assert last == 4 + FORCED_ZXID_JUMP
+    for zxid, reached in ((3, 3), (4, 3), (last - 2, 3), (last, last)):
+        machine = rebuild(tmp_path, has_snapshot=False, limit=Limit(zxid)).machine
+        assert (machine.zxid, "/after" in nodes_of(machine)) == (reached, zxid == last)
 
 
 def test_a_time_is_the_last_transaction_at_or_before_it(backup: Path) -> None:
