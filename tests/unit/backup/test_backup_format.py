@@ -155,7 +155,7 @@ def test_a_point_outside_names_both_ends(backup: Path) -> None:
             point_of(manifest, None, stamp_ms)
     # Nothing happened between the last transaction and the backup.
     assert point_of(manifest, None, manifest.taken_ms).stamp_ms == manifest.taken_ms
-    assert point_of(manifest, None, None) == Limit(manifest.last_zxid)
+    assert point_of(manifest, None, None) == Limit()
 
 
 def test_times_are_iso_8601_and_utc_without_a_zone() -> None:
