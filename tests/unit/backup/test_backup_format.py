@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,6 +183,15 @@ def test_a_backup_of_a_newer_version_is_no_damage(backup: Path, monkeypatch: pyt
     monkeypatch.undo()
     with pytest.raises(BackupVersionError, match="another format than 1"):
         decode_manifest("backup.json", newer)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"backup_id": 7}, {"first_zxid": 9_999}, {"files": ()}, {"state_digest": None, "znodes": "1"}]
+)
+def test_a_manifest_of_other_values_is_no_manifest(backup: Path, fields: dict[str, Any]) -> None:
+    content = encode_manifest(read_backup(backup)._replace(**fields))
+    with pytest.raises(BackupDamagedError, match=r"x\.json: its fields are not those of a backup"):
+        decode_manifest("x.json", content)
 
 
 def test_no_session_key_is_handed_out(tmp_path: Path) -> None:
