@@ -119,9 +119,10 @@ def decode_manifest(path: str, content: bytes) -> BackupManifest:
     try:
         files = tuple(BackupFile(**each) for each in fields.pop("files"))
         manifest = BackupManifest(files=files, **fields)
+        is_sound = _is_sound(manifest)
     except (TypeError, KeyError) as error:
         raise BackupDamagedError(path, f"its fields are not those of a backup: {error}") from error
-    if not _is_sound(manifest):
+    if not is_sound:
         raise BackupDamagedError(path, "its fields are not those of a backup")
     return manifest
 

@@ -48,4 +48,4 @@ def point_of(manifest: BackupManifest, zxid: int | None, stamp_ms: int | None) -
         held = f"{times} (zxid {first} … {last})"
         problem = f"--as-of-time {written_time(stamp_ms)} is not in what the backup holds, {held}"
         raise UsageError(problem, "give a time between these, or restore another backup")
-    return Limit(last if zxid is None else zxid, INT64_MAX if stamp_ms is None else stamp_ms)
+    return Limit(INT64_MAX if zxid is None else zxid, INT64_MAX if stamp_ms is None else stamp_ms)

@@ -51,6 +51,8 @@ def replay(machine: StateMachine, entries: Iterable[Entry], limit: Limit, stamp_
         apply_entry(machine, entry, limit.zxid)
         if machine.zxid != before:
             stamp_ms = machine.last_stamp_ms
+        if machine.applied_index < entry.index:
+            break
     return stamp_ms
 
 
@@ -78,6 +80,7 @@ def apply_entry(machine: StateMachine, entry: Entry, zxid_max: int = INT64_MAX) 
             cluster_id = founding.configuration.cluster_id
             machine.apply_found(index, term, stamp_ms, cluster_id, founding.session_key, payload)
         case EntryKind.MEMBERS:
+            # A point may lie in the gap that a forced start leaves.
             jumps = cluster_id_of(payload) not in ("", machine.cluster_id)
             if not jumps or machine.zxid + FORCED_ZXID_JUMP < zxid_max:
                 machine.apply_configuration(index, term, stamp_ms, payload)

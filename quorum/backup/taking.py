@@ -164,8 +164,9 @@ def _oldest_snapshot(url: str, first_index: int) -> tuple[str, int]:
     while True:
         listed = _ask(url, "/v1/snapshots", {"items": list, "problem": str})
         for row in listed["items"]:
-            if row["log_index"] >= first_index - 1:
-                return str(row["name"]), int(row["log_index"])
+            match row:
+                case {"name": str(name), "log_index": int(log_index)} if log_index >= first_index - 1:
+                    return name, log_index
         if asked and listed["problem"]:
             problem = f"{url}: {printable(listed['problem'])}"
             raise BackupFailedError(problem, "look at the disk of that node, or ask another one")

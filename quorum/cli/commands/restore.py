@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.backup.manifest import restored_cluster_id
     from quorum.backup.places import taken_backup
     from quorum.backup.points import point_of, read_time, written_time
-    from quorum.backup.reading import read_backup, rebuild
+    from quorum.backup.reading import check_state, read_backup, rebuild
+    from quorum.backup.replaying import ALL
     from quorum.backup.restoring import check_empty, write_data_dir
     from quorum.config.node import load_node_config
     from quorum.core.restoring import begin_anew
@@ -63,9 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
         manifest = read_backup(folder)
         limit = point_of(manifest, arguments.as_of_zxid, stamp_ms)
         rebuilt = rebuild(folder, has_snapshot=len(manifest.files) > 1, limit=limit)
+        if limit == ALL:
+            check_state(manifest, rebuilt)
     machine = rebuilt.machine
     as_of_zxid = machine.zxid
-    left_out = begin_anew(machine, manifest.last_zxid)
+    left_out = begin_anew(machine, manifest.last_zxid, rebuilt.stamp_ms)
     report: dict[str, object] = {
         "as_of_zxid": as_of_zxid,
         "as_of_time": written_time(rebuilt.stamp_ms),

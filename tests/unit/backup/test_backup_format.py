@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from quorum.backup.points import point_of, read_time, written_time
 from quorum.backup.reading import read_backup, rebuild
 from quorum.backup.replaying import Limit
 from quorum.core.codes import INT64_MAX
+from quorum.core.machine import FORCED_ZXID_JUMP
 from quorum.errors import UsageError
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.journal.handing import HandedEntryError, pack_entries, unpack_entries, with_another_key
@@ -117,6 +120,20 @@ def test_every_zxid_is_a_point_also_within_a_batch(tmp_path: Path, seed: int) ->
     assert len({str(each) for each in expected.values()}) > COMMANDS // 3
 
 
+def test_a_point_in_the_gap_of_a_forced_start_is_the_transaction_before_it(tmp_path: Path) -> None:
+    log = Log()
+    log.batch(run_of(1, [1, "/before", b"", None, 0]))
+    voters = {"1": {"address": "127.0.0.1:2281", "incarnation": "a" * 32}}
+    forced = {"cluster_id": "e" * 32, "voters": voters, "learners": {}, "retired": []}
+    log.add(EntryKind.MEMBERS, json.dumps(forced).encode())
+    log.batch(run_of(1, [1, "/after", b"", None, 0]))
+    last = write_backup(tmp_path, log.entries).last_zxid
+    assert last == 4 + FORCED_ZXID_JUMP
+    for zxid, reached in ((3, 3), (4, 3), (last - 2, 3), (last, last)):
+        machine = rebuild(tmp_path, has_snapshot=False, limit=Limit(zxid)).machine
+        assert (machine.zxid, "/after" in nodes_of(machine)) == (reached, zxid == last)
+
+
 def test_a_time_is_the_last_transaction_at_or_before_it(backup: Path) -> None:
     manifest = read_backup(backup)
     whole = rebuild(backup, has_snapshot=False)
@@ -139,7 +156,7 @@ def test_a_point_outside_names_both_ends(backup: Path) -> None:
             point_of(manifest, None, stamp_ms)
     # Nothing happened between the last transaction and the backup.
     assert point_of(manifest, None, manifest.taken_ms).stamp_ms == manifest.taken_ms
-    assert point_of(manifest, None, None) == Limit(manifest.last_zxid)
+    assert point_of(manifest, None, None) == Limit()
 
 
 def test_times_are_iso_8601_and_utc_without_a_zone() -> None:
@@ -166,6 +183,15 @@ def test_a_backup_of_a_newer_version_is_no_damage(backup: Path, monkeypatch: pyt
     monkeypatch.undo()
     with pytest.raises(BackupVersionError, match="another format than 1"):
         decode_manifest("backup.json", newer)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"backup_id": 7}, {"first_zxid": 9_999}, {"files": ()}, {"state_digest": None, "znodes": "1"}]
+)
+def test_a_manifest_of_other_values_is_no_manifest(backup: Path, fields: dict[str, Any]) -> None:
+    content = encode_manifest(read_backup(backup)._replace(**fields))
+    with pytest.raises(BackupDamagedError, match=r"x\.json: its fields are not those of a backup"):
+        decode_manifest("x.json", content)
 
 
 def test_no_session_key_is_handed_out(tmp_path: Path) -> None:

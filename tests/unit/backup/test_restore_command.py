@@ -14,17 +14,20 @@ from typing import Any
 import fsspec
 import pytest
 
+from quorum.backup.manifest import encode_manifest
 from quorum.backup.places import new_backup, taken_backup
 from quorum.backup.reading import read_backup, rebuild
+from quorum.backup.replaying import Limit
 from quorum.cli.main import main
 from quorum.config.node import NodeSection, RaftSection
 from quorum.core.machine import FORCED_SESSION_ID_JUMP, FORCED_ZXID_JUMP
 from quorum.core.restoring import begin_anew
 from quorum.node.storage import Storage, open_storage
 from quorum.platform.os_runtime import OsDisk
+from quorum.raft.core.entry import EntryKind
 from quorum.raft.datadir.identity import Start
 from tests.unit.backup.written import Log, nodes_of, run_of, write_backup
-from tests.unit.core.driver import data_at, stat_at
+from tests.unit.core.driver import data_at, dump, stat_at
 
 
 @pytest.fixture
@@ -33,7 +36,8 @@ def backup(tmp_path: Path) -> Path:
     log.batch(
         run_of(1, [1, "/kept", b"v", None, 0], [1, "/gone", b"", None, 1], [1, "/kept/alive", b"", None, 1])
     )
-    log.batch(run_of(2, [5, "/kept", b"w", -1]))
+    log.batch(run_of(2, [5, "/kept", b"w", -1], [9, "/"]))
+    log.add(EntryKind.NOOP, b"")
     write_backup(tmp_path / "backup", log.entries)
     return tmp_path / "backup"
 
@@ -89,7 +93,7 @@ def test_a_node_starts_from_what_a_restore_wrote(
 
 def test_the_founding_of_a_restored_state_is_its_next_transaction(backup: Path) -> None:
     machine = rebuild(backup, has_snapshot=False).machine
-    begin_anew(machine, 6)
+    begin_anew(machine, 6, machine.last_stamp_ms)
     before = machine.zxid
     payload = b'{"voters":{"1":{"address":"10.0.0.1:2281","incarnation":""}},"learners":{}}'
     machine.apply_found(machine.applied_index + 1, 9, 0, "d" * 32, b"k" * 32, payload)
@@ -102,14 +106,25 @@ def test_the_founding_of_a_restored_state_is_its_next_transaction(backup: Path) 
     machine.check_invariants()
 
 
-def test_both_founders_get_the_same_state_and_cluster(backup: Path) -> None:
+def test_a_point_is_the_same_state_however_it_is_named(backup: Path) -> None:
+    """All founders of a cluster must have the same one, and the same place in the log."""
     found = []
-    for _ in range(2):
-        rebuilt = rebuild(backup, has_snapshot=False)
-        begin_anew(rebuilt.machine, read_backup(backup).last_zxid)
+    for limit in (Limit(), Limit(zxid=6), Limit(stamp_ms=rebuild(backup, has_snapshot=False).stamp_ms)):
+        rebuilt = rebuild(backup, has_snapshot=False, limit=limit)
+        begin_anew(rebuilt.machine, 6, rebuilt.stamp_ms)
         rebuilt.machine.check_invariants()
-        found.append((rebuilt.machine.apply_digest, rebuilt.machine.state_digest, rebuilt.machine.zxid))
-    assert found[0] == found[1]
+        found.append(dump(rebuilt.machine))
+    assert found[0] == found[1] == found[2]
+    assert found[0]["applied"][:2] == (1, 1)
+
+
+def test_a_state_that_does_not_follow_from_the_log_is_damage(
+    backup: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = read_backup(backup)._replace(state_digest="0" * 32)
+    (backup / "backup.json").write_bytes(encode_manifest(manifest))
+    assert main(["restore", str(backup), "--dry-run"]) == 1
+    assert "error: journal: its log leads to a state with digest" in capsys.readouterr().err
 
 
 def test_a_dry_run_reports_and_writes_nothing(backup: Path, capsys: pytest.CaptureFixture[str]) -> None:
