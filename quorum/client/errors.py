@@ -127,6 +127,17 @@ class AuthFailedError(ServerError):
         super().__init__(server_code, path, f"check the credentials of the scheme {scheme}" if scheme else "")
 
 
+class ClosedToWritesError(ServerError):
+    """The server takes no writes: an import is under way, or it serves reads alone."""
+
+    code = -119
+    story = "no client may write now: an import is under way"
+
+    def __init__(self, server_code: int = -119, path: str = "", remedy: str = "") -> None:
+        known = "cut it over (`quorate import … --cutover`), or write to its source until then"
+        super().__init__(server_code, path, remedy or known)
+
+
 class SaslRefusedError(AuthFailedError):
     """A server does not believe a name and its password; another one may, or this one in a minute.
 
@@ -187,6 +198,7 @@ _CLASSES: Final[dict[int, type[ServerError]]] = {
     -114: InvalidAclError,
     -115: AuthFailedError,
     -118: SessionMovedError,
+    -119: ClosedToWritesError,
     -121: NoWatchError,
     -124: SaslRequiredError,
 }
