@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.broker_cluster import SHORT_SESSIONS, BrokerCluster, BrokerProcess
 from tests.support.nodes import REPOSITORY, QuorateNodes, clean_environment
 
 #: What a process of the installed wheel gets: no override of settings, nothing else on the import path.
@@ -118,9 +119,29 @@ class InstalledNodes(QuorateNodes):
 
     def __init__(self, environment: Environment, *, folder: Path, nodes: int = 1) -> None:
         """Choose ports and write the configuration files; start() runs the processes."""
-        super().__init__(nodes=nodes, folder=folder, environment={"PYTHONPATH": ""})
+        variables = {"PYTHONPATH": ""}
+        super().__init__(nodes=nodes, settings=SHORT_SESSIONS, folder=folder, environment=variables)
         self._quorate = environment.quorate
 
     def command(self, node_id: int, *options: str) -> list[str]:
         """Command line of one node."""
         return [self._quorate, "serve", "--config", str(self.nodes[node_id].config_path), *options]
+
+
+class InstalledCluster(BrokerCluster):
+    """A node and a broker that run the command of an environment."""
+
+    def __init__(self, environment: Environment, folder: Path) -> None:
+        """Choose ports and write the configuration; start() runs the processes."""
+        super().__init__(brokers=1, folder=folder, quorum=InstalledNodes(environment, folder=folder))
+        self._quorate = environment.quorate
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of the broker's process."""
+        return ENVIRONMENT
+
+    def command(self, broker: BrokerProcess) -> list[str]:
+        """Write the broker's configuration; return the command that runs it."""
+        super().command(broker)
+        return [self._quorate, "broker", "--config", str(broker.config_path)]
