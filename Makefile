@@ -19,6 +19,8 @@ SECONDS ?= 600
 RECORDS ?= 100000
 # how often `make nothing-lost` strikes
 STRIKES ?= 16
+# the interpreters that `make installs` and `make test-long` try with the newest dependencies
+PYTHONS ?= $(abspath $(BIN)/python)
 # how often `make sink-kills` kills the driver
 KILLS ?= 20
 # what `make test` runs, in this order: the quick and telling ones first
@@ -37,7 +39,7 @@ ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
-.PHONY: help up test test-long lint format kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format dist installs kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -54,7 +56,7 @@ test: lint java maven strace systemd-analyze promtool kcat chromium toxiproxy ##
 	echo "minutes:$$minutes"
 
 test-long: $(VENV)/.installed-dev java maven strace systemd-analyze helm kcat toxiproxy faketime ## the tests that take minutes: once before a release
-	$(BIN)/python -m pytest tests -m long $(ARGS)
+	PYTHONS="$(PYTHONS)" $(BIN)/python -m pytest tests -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style, format and types
 	$(BIN)/ruff check .
@@ -104,6 +106,14 @@ simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (
 
 simulate-defects: $(VENV)/.installed-dev ## is each of our rules found when it is switched off? (hours)
 	$(BIN)/python -m tests.simulation.rules $(ARGS)
+
+dist: $(VENV)/.installed-dev ## the wheel and the sdist of a release, to dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t sdist -t wheel -d dist
+	$(BIN)/check-wheel-contents dist/*.whl
+
+installs: $(VENV)/.installed-dev ## the wheel with the lowest and the newest dependencies (options: PYTHONS="3.12 3.13")
+	PYTHONS="$(PYTHONS)" $(BIN)/python -m pytest tests/integration/test_installs.py -m long $(ARGS)
 
 java: ## see that a JDK of Java 17 or newer is there: a real ZooKeeper is the oracle of the tests
 	@bash deploy/ensure-java.sh
