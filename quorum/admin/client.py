@@ -91,6 +91,18 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def checked_urls(urls: str) -> tuple[str, ...]:
+    """Return the admin ports that a value of `--admin` names, with commas between; "": none.
+
+    Raises:
+        UsageError: one is no address, or a value with characters names none.
+    """
+    found = tuple(checked_url(url.strip()) for url in urls.split(",") if url.strip())
+    if urls and not found:
+        raise UsageError("--admin names no URL", "give http://host:port of a node's admin port")
+    return found
+
+
 class NotSentError(UnreachableError):
     """A server that could not be connected to; nothing was asked of it."""
 

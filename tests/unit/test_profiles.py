@@ -46,6 +46,9 @@ def test_a_profile_is_the_default_of_every_command(profiles: Path) -> None:
     assert (topics.bootstrap, topics.kafka_sasl, topics.kafka_mechanism) == ("mine:9", "app", "PLAIN")
     assert topics.kafka_password_file == Path("~/q").expanduser()
     assert parsed(profiles, "members", "list").admin == "https://d:4"
+    for command in ("doctor", "bundle", "console", "top"):
+        assert parsed(profiles, command).admin == "https://d:4"
+        assert parsed(profiles, command, "--admin", "https://e:5").admin == "https://e:5"
     job = parsed(profiles, "pipeline", "isr_history")
     assert (job.admin, job.token_file) == ("https://d:4", str(profiles.parent / "token"))
     # What turns something on is not turned on by an address.

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from quorum.admin.client import checked_url
+from quorum.admin.client import checked_urls
 from quorum.cli.commands.status import add_tls_options
 from quorum.errors import printable
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.backup.places import new_backup
     from quorum.backup.taking import take
 
-    urls = [checked_url(url.strip()) for url in arguments.admin.split(",")]
+    urls = checked_urls(arguments.admin)
     with new_backup(arguments.target) as folder:
         manifest = take(urls, folder)
     report = _report(arguments.target, manifest)

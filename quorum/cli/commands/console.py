@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
-from quorum.admin.client import checked_url
+from quorum.admin.client import checked_urls
 from quorum.cli.commands.status import add_tls_options
 from quorum.config.address import parse_address
 from quorum.errors import UsageError, shown
@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin",
         metavar="URL,…",
-        action="append",
-        default=[],
+        default="",
         help="admin ports of all nodes (default: 8181 to 8183 of 127.0.0.1)",
     )
     parser.add_argument(
@@ -68,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.bootstrap is not None:
         _check_addresses(arguments.bootstrap)
     is_local = _is_loopback(arguments.host)
-    urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
+    urls = checked_urls(arguments.admin)
     options = ConsoleOptions(
         tuple(urls),
         arguments.bootstrap,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from quorum.admin.client import checked_url
+from quorum.admin.client import checked_urls
 from quorum.cli.commands.status import add_kafka_sasl_options, add_tls_options
 from quorum.config.logins import read_login
 from quorum.errors import QuorateError, UsageError, printable
@@ -55,8 +55,7 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin",
         metavar="URL,…",
-        action="append",
-        default=[],
+        default="",
         help="admin ports of nodes (default: those of the configurations, else 8181 to 8183 of 127.0.0.1)",
     )
     parser.add_argument(
@@ -100,7 +99,7 @@ def scope_from(arguments: argparse.Namespace) -> Scope:
 
     if arguments.lag_max < 0:
         raise UsageError(f"--lag-max {arguments.lag_max} is negative", "give a number of records")
-    urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
+    urls = checked_urls(arguments.admin)
     name, file = arguments.kafka_sasl, arguments.kafka_password_file
     login = read_login(name, file, ("--sasl", "--password-file"))
     found = scope_of(urls, arguments.bootstrap, arguments.lag_max, arguments.config, arguments.data_dir)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from quorum.admin.client import checked_url
+from quorum.admin.client import checked_urls
 from quorum.cli.commands.status import add_tls_options
 from quorum.errors import UsageError, printable
 
@@ -59,9 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     hosts: str = arguments.hosts or ""
     _check(arguments, hosts)
-    urls = [checked_url(url.strip()) for url in arguments.admin.split(",") if url.strip()]
-    if not urls:
-        raise UsageError("--admin names no URL", "give http://host:port of a node's admin port")
+    urls = checked_urls(arguments.admin)
     wanted = Wanted(
         hosts,
         None if arguments.from_files is None else arguments.from_files.absolute(),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quorum.admin.client import checked_url
+from quorum.admin.client import checked_urls
 from quorum.cli.commands.status import add_tls_options
 from quorum.config.address import parse_address
 from quorum.errors import UsageError, shown
@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin",
         metavar="URL,…",
-        action="append",
-        default=[],
+        default="",
         help="admin ports of nodes (default: 8181 to 8183 of 127.0.0.1)",
     )
     parser.add_argument(
@@ -55,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.top.frame import frame
     from quorum.top.looking import look_once
 
-    urls = [checked_url(url.strip()) for given in arguments.admin for url in given.split(",") if url.strip()]
+    urls = checked_urls(arguments.admin)
     if arguments.bootstrap is not None:
         _check(arguments.bootstrap)
     scope = Scope(tuple(urls), arguments.bootstrap)
