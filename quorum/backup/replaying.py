@@ -19,7 +19,7 @@ from quorum.core.quotas import QuotaRule
 from quorum.node.replica import QUOTA_RULES
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.datadir.founding import parse_founding
-from quorum.raft.requests.payloads import CONTROL_FORMAT, REQUEST_FORMAT, fields_of
+from quorum.raft.requests.payloads import CONTROL_FORMAT, IMPORT_FORMAT, REQUEST_FORMAT, fields_of
 
 
 class Limit(NamedTuple):
@@ -90,17 +90,26 @@ def apply_entry(machine: StateMachine, entry: Entry, zxid_max: int = INT64_MAX) 
 
 def _apply_batch(machine: StateMachine, entry: Entry, zxid_max: int) -> None:
     shape, origin, incarnation, number, runs = fields_of(entry.kind, entry.payload)
-    rule = QUOTA_RULES.get(shape, QuotaRule.IGNORED)
+    imports = shape == IMPORT_FORMAT
+    rule = QuotaRule.KEPT if imports else QUOTA_RULES.get(shape, QuotaRule.IGNORED)
     if shape == REQUEST_FORMAT:
         runs = [None]
     before = (incarnation, number - 1)
     counts = machine.origins.get(origin) == before
-    for part in _parts_of_runs(runs, zxid_max - machine.zxid if counts else INT64_MAX):
+    room = zxid_max - machine.zxid if counts else INT64_MAX
+    for part in _parts(runs, 0 if zxid_max < INT64_MAX else room) if imports else _parts_of_runs(runs, room):
+        if imports and counts and zxid_max < INT64_MAX and type(part) is list and part:
+            # A point may lie in the gap that a step leaves.
+            reached = machine.transaction.zxid_of_step(part[0])
+            if reached is not None and reached > zxid_max:
+                machine.applied_index = entry.index - 1
+                return
         if counts:
             machine.origins[origin] = before
         machine.applied_index = entry.index - 1
         for _ in machine.apply_batch(
-            entry.index, entry.term, entry.stamp_ms, origin, incarnation, number, part, rule
+            *(entry.index, entry.term, entry.stamp_ms, origin, incarnation, number, part, rule),
+            imports=imports,
         ):
             pass
         if machine.zxid >= zxid_max:

@@ -147,6 +147,25 @@ def walk(tree: Tree) -> Iterator[ImportedNode]:
             stack.append((path, child, list(child.children)))
 
 
+class _Step(NamedTuple):
+    """A step that takes effect; of its changes, a path deletes."""
+
+    kind: str
+    source: str
+    floor: int
+    changes: list[ImportedNode | str]
+
+
+class _Refusal(NamedTuple):
+    """Why a step has no effect, and what that is about."""
+
+    err: int
+    about: str | int
+
+
+_UNKNOWN: Final = _Refusal(BAD_ARGUMENTS, "")
+
+
 class ImportTransaction(TreeTransaction):
     """The writes on one tree, those of an import included."""
 
@@ -169,26 +188,12 @@ class ImportTransaction(TreeTransaction):
             last step), NOT_EMPTY (`begin`: a znode that is there; `write`: one with children), NO_NODE (a
             znode whose parent is not there), NO_CHILDREN_FOR_EPHEMERALS.
         """
-        if not isinstance(step, list) or len(step) != 4:
-            return self._refuse(BAD_ARGUMENTS, "")
-        kind, source, floor, changes = step
-        if not _is_source(source) or type(floor) is not int or not 0 <= floor <= ZXID_MAX:
-            return self._refuse(BAD_ARGUMENTS, "")
-        parsed = _parse_changes(changes, max(floor, self.zxid)) if kind == WRITE else []
-        if kind not in (BEGIN, WRITE, OPEN) or parsed is None:
-            return self._refuse(BAD_ARGUMENTS, "")
-        if self.import_source not in ("", source):
-            return self._refuse(NODE_EXISTS, self.import_source)
-        if kind == BEGIN:
-            if self.import_source:
-                return self._refuse(OK, self.import_floor)
-            others = [name for name in self.tree.root.children if f"/{name}" != LEFT_OUT]
-            if others:
-                return self._refuse(NOT_EMPTY, f"/{min(others)}")
-        elif not self.import_source:
-            return self._refuse(BAD_VERSION, "")
-        elif floor <= self.import_floor:
-            return self._refuse(RUNTIME_INCONSISTENCY, "")
+        judged = self._judge(step)
+        if isinstance(judged, _Refusal):
+            # Without a zxid of its own, and without an effect.
+            self.outcomes += (judged.err, self.zxid)
+            return Result(judged.err, self.zxid, judged.about, None)
+        kind, source, floor, parsed = judged
         self._jump(floor)
         self.zxid += 1
         self.events = []
@@ -202,10 +207,33 @@ class ImportTransaction(TreeTransaction):
         self.outcomes.append(self.zxid)
         return Result(OK, self.zxid, floor, self.events or None)
 
-    def _refuse(self, err: int, about: str | int) -> Result:
-        """Return a result without a zxid of its own and without an effect."""
-        self.outcomes += (err, self.zxid)
-        return Result(err, self.zxid, about, None)
+    def zxid_of_step(self, step: object) -> int | None:
+        """Return the zxid that a step would take now; None: it would be refused."""
+        judged = self._judge(step)
+        return None if isinstance(judged, _Refusal) else max(judged.floor, self.zxid) + 1
+
+    def _judge(self, step: object) -> _Step | _Refusal:
+        if not isinstance(step, list) or len(step) != 4:
+            return _UNKNOWN
+        kind, source, floor, changes = step
+        if not _is_source(source) or type(floor) is not int or not 0 <= floor <= ZXID_MAX:
+            return _UNKNOWN
+        parsed = _parse_changes(changes, max(floor, self.zxid)) if kind == WRITE else []
+        if kind not in (BEGIN, WRITE, OPEN) or parsed is None:
+            return _UNKNOWN
+        if self.import_source not in ("", source):
+            return _Refusal(NODE_EXISTS, self.import_source)
+        if kind == BEGIN:
+            if self.import_source:
+                return _Refusal(OK, self.import_floor)
+            others = [name for name in self.tree.root.children if f"/{name}" != LEFT_OUT]
+            if others:
+                return _Refusal(NOT_EMPTY, f"/{min(others)}")
+        elif not self.import_source:
+            return _Refusal(BAD_VERSION, "")
+        elif floor <= self.import_floor:
+            return _Refusal(RUNTIME_INCONSISTENCY, "")
+        return _Step(kind, source, floor, parsed)
 
     def _jump(self, floor: int) -> None:
         """Let the zxid rise to the floor."""

@@ -25,6 +25,7 @@ from quorum.core.machine import FORCED_ZXID_JUMP
 from quorum.errors import UsageError
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.journal.handing import HandedEntryError, pack_entries, unpack_entries, with_another_key
+from quorum.raft.requests.payloads import IMPORT_FORMAT
 from tests.unit.backup.written import (
     SESSION_KEY,
     SESSIONS,
@@ -132,6 +133,27 @@ def test_a_point_in_the_gap_of_a_forced_start_is_the_transaction_before_it(tmp_p
     for zxid, reached in ((3, 3), (4, 3), (last - 2, 3), (last, last)):
         machine = rebuild(tmp_path, has_snapshot=False, limit=Limit(zxid)).machine
         assert (machine.zxid, "/after" in nodes_of(machine)) == (reached, zxid == last)
+
+
+def test_steps_of_an_import_are_points_and_the_gaps_that_they_leave_are_not(tmp_path: Path) -> None:
+    log, source, floor = Log(), "zookeeper:2181", 1 << 33
+    node = ["/kept", b"x", None, [5, 5, 5, 0, 0, 0, 0, 0], 0]
+    begin, write = ["begin", source, floor, None], ["write", source, floor + 9, [node]]
+    # What is refused leaves no gap.
+    log.batch(
+        ["begin", "", floor * 2, None], begin, write, ["open", source, floor, None], shape=IMPORT_FORMAT
+    )
+    log.batch(["open", source, floor + 20, None], shape=IMPORT_FORMAT)
+    log.batch(run_of(1, [1, "/after", b"", None, 0]))
+    last = write_backup(tmp_path, log.entries).last_zxid
+    assert last == floor + 22
+    points = {3: 3, floor: 3, floor + 1: 1, floor + 9: 1, floor + 10: 10, floor + 20: 10, floor + 21: 21}
+    for zxid, reached in points.items():
+        machine = rebuild(tmp_path, has_snapshot=False, limit=Limit(zxid)).machine
+        assert machine.zxid == (reached if reached == 3 else floor + reached)
+        assert ("/kept" in nodes_of(machine), "/after" in nodes_of(machine)) == (zxid >= floor + 10, False)
+        assert machine.transaction.import_source == (source if floor < zxid < floor + 21 else "")
+    assert "/after" in nodes_of(rebuild(tmp_path, has_snapshot=False).machine)
 
 
 def test_a_time_is_the_last_transaction_at_or_before_it(backup: Path) -> None:

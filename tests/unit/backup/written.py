@@ -15,6 +15,7 @@ from quorum.backup.reading import Rebuilt, describe_file, rebuild
 from quorum.core.machine import StateMachine
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.journal.handing import pack_entries
+from quorum.raft.requests.payloads import BATCH_FORMAT
 from tests.unit.core.driver import dump_nodes
 
 TERM = 3
@@ -45,10 +46,10 @@ class Log:
         stamp = STAMP_MS + 10 * index if stamp_ms is None else stamp_ms
         self.entries.append(Entry(index, TERM, kind, stamp, payload))
 
-    def batch(self, *runs: Any) -> None:
-        """Append a batch of runs."""
+    def batch(self, *runs: Any, shape: int = BATCH_FORMAT) -> None:
+        """Append a batch of runs, or of steps of an import."""
         self._number += 1
-        payload = msgpack.packb([3, NODE_ID, INCARNATION, self._number, list(runs)], use_bin_type=True)
+        payload = msgpack.packb([shape, NODE_ID, INCARNATION, self._number, list(runs)], use_bin_type=True)
         self.add(EntryKind.BATCH, payload)
 
     def control(self, *proposals: Any) -> None:
