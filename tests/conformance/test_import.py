@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
 import os
 import re
 import signal
@@ -13,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from kazoo.client import KazooClient
@@ -112,6 +115,25 @@ def test_all_that_clients_can_see_is_kept(source: ZooKeeper, target: Target, cap
         assert ours.get("/closed")[0] == closed[0]
         assert ours.create("/app/n-", b"", sequence=True) == "/app/n-0000000008"
         assert ours.exists("/app/n-0000000008").czxid > report["source_zxid"]
+
+
+def test_the_change_log_has_the_import_and_a_gap_where_zxids_jumped(
+    source: ZooKeeper, target: Target, capsys: Lines
+) -> None:
+    assert main(target.words(source, "--cutover", "--quiet", "0.3")) == 0
+    report = last_line(capsys)
+    url = f"{target.admin_url}/v1/changelog?from_zxid"
+    with urlopen(f"{url}={report['next_zxid'] - 1}&wait_ms=20000", timeout=DEADLINE_S):
+        pass
+    with urlopen(f"{url}=0", timeout=DEADLINE_S) as answer:
+        rows = [json.loads(line) for line in answer.read().splitlines()]
+    zxids = [row["zxid"] for row in rows]
+    assert zxids == sorted(set(zxids))
+    jumps = [later for earlier, later in itertools.pairwise(zxids) if later != earlier + 1]
+    assert len(jumps) == 1
+    assert zxids[-1] == report["next_zxid"] - 1 > report["source_zxid"]
+    changes = [change for row in rows if row["zxid"] >= jumps[0] for change in row["changes"]]
+    assert {"/app", "/closed"} <= {change["path"] for change in changes}
 
 
 def test_it_goes_on_after_a_kill_and_follows_changes_of_every_kind(

@@ -46,6 +46,7 @@ class Target:
 
     def __init__(self, hosts: str, admin_urls: list[str], auth: str) -> None:
         self.hosts = hosts
+        self.admin_url = admin_urls[-1]
         self._words = ["--admin", ",".join(admin_urls), "--json"]
         self._auth = auth
 
