@@ -20,7 +20,7 @@ from quorum.config.node import SECTIONS, load_node_config
 from quorum.core import codes
 from tests.tidy.rules import REPOSITORY
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "deploy/README.md", "docs/doctor.md")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "deploy/README.md", "docs/doctor.md", "docs/releasing.md")
 
 
 def project() -> dict[str, Any]:
