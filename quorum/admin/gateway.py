@@ -18,12 +18,15 @@ from typing import Final
 
 from quorum.client import Client, ClientClosedError, NoServerError, SessionExpiredError
 from quorum.platform.tls import MakeContext
-from quorum.server.auth import own_credentials
 
 #: how long the session outlives its last request
 IDLE_S: Final = 10.0
 #: for a request, its session's begin included
 REQUEST_TIMEOUT_S: Final = 10.0
+
+#: (scheme, id), as access lists have it
+Identity = tuple[str, str]
+Proof = Callable[[Identity | None], bytes]
 
 
 class _Lent:
@@ -39,22 +42,23 @@ class _Lent:
 class Gateway:
     """The clients of an admin port, on the node's loop: one for each identity that asks."""
 
-    def __init__(self, hosts: str, proof: Callable[[], bytes], tls: MakeContext | None = None) -> None:
+    def __init__(self, hosts: str, proof: Proof, tls: MakeContext | None = None) -> None:
         """Connect to nothing yet.
 
         Args:
-            hosts: of the node's client port. proof: returns ServerOptions.own_proof.
+            hosts: of the node's client port.
+            proof: returns what the client of an identity proves; None: of nobody.
             tls: makes the context of each connection; None: plain.
         """
         self._hosts = hosts
         self._proof = proof
         self._tls = tls
         #: {identity: its client}; as many as the admin port knows callers
-        self._lent: dict[tuple[str, str] | None, _Lent] = {}
+        self._lent: dict[Identity | None, _Lent] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def client(self, identity: tuple[str, str] | None = None) -> AsyncIterator[Client]:
+    async def client(self, identity: Identity | None = None) -> AsyncIterator[Client]:
         """Lend a client for a request.
 
         Args:
@@ -71,7 +75,7 @@ class Gateway:
                     if lent.client is None:
                         lent.client = Client(self._hosts, tls=self._tls)
                         await lent.client.start()
-                        await lent.client.add_auth("node", own_credentials(self._proof(), identity))
+                        await lent.client.add_auth("node", self._proof(identity))
                 yield lent.client
         except (TimeoutError, SessionExpiredError, ClientClosedError, NoServerError):
             # The next request has another one.
@@ -82,7 +86,7 @@ class Gateway:
             if not lent.users:
                 lent.idle = asyncio.get_running_loop().call_later(IDLE_S, self._end, identity)
 
-    def _end(self, identity: tuple[str, str] | None) -> None:
+    def _end(self, identity: Identity | None) -> None:
         if (lent := self._lent.pop(identity, None)) is not None:
             self._let_go(lent)
 

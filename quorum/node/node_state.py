@@ -37,6 +37,7 @@ from quorum.raft.journal import handing
 from quorum.raft.snapshots.handing import with_another_key
 from quorum.raft.snapshots.snapshots import SnapshotFile
 from quorum.server import words
+from quorum.server.auth import own_credentials
 from quorum.server.inspection import UNKNOWN_BYTES, View, bytes_below
 
 log = logging.getLogger("quorate.admin")
@@ -325,7 +326,7 @@ def build_app(
     listen = member.config.listen
     gateway = Gateway(
         str(listen.client or listen.secure_client),
-        lambda: member.frontend.options.own_proof,
+        lambda identity: own_credentials(member.frontend.options.own_proof, identity),
         None if listen.client else tls,
     )
     app[members.ASK], app[MEMBER], app[changelog.HISTORY], app[znodes.GATEWAY] = (

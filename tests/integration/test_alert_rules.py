@@ -21,6 +21,10 @@ NORMAL, BAD = 60, 120
 #: How a counter that rises once a minute goes on, and one that stands still after that.
 RISING = (f"0+1x{NORMAL}", f"{NORMAL + 1}+1x{BAD}")
 STOPPED = (f"0+1x{NORMAL}", f"{NORMAL}x{BAD}")
+#: How a gauge grows by ten a second, which is below QuorateGroupLag until the trial is over.
+GROWING = (f"10x{NORMAL}", f"10+600x{BAD}")
+#: How a gauge falls that is at zero within an hour.
+FALLING = (f"1000x{NORMAL}", f"1000-20x{BAD}")
 
 
 def level(normal: float, bad: float) -> tuple[str, str]:
@@ -52,6 +56,7 @@ SERIES: dict[str, dict[str, tuple[str, str]]] = {
     "QuoratePeerBehind": {'quorate_peer_lag_entries{peer="2"}': level(10, 10_001)},
     "QuorateSnapshotsFail": {"quorate_snapshots_failed_total": jump()},
     "QuorateChangelogWaits": {"quorate_changelog_pending_bytes": level(0, 9 * 1024 * 1024)},
+    "QuorateDiskFills": {"quorate_disk_free_bytes": FALLING},
     "QuorateNoController": {"quorate_controller_active": level(1, 0)},
     "QuorateOfflinePartitions": {'quorate_controller_partitions{state="offline"}': level(0, 3)},
     "QuorateUnderReplicatedPartitions": {
@@ -78,6 +83,10 @@ SERIES: dict[str, dict[str, tuple[str, str]]] = {
     "QuorateNoCoordinator": {"quorate_coordinator_active": level(1, 0)},
     "QuorateGroupsUnwritten": {"quorate_groups_unwritten": level(0, 1)},
     "QuorateGroupsFull": {"quorate_groups_bytes": level(10, 81), "quorate_groups_bytes_max": level(100, 100)},
+    "QuorateGroupLag": {'quorate_group_sum_lag_records{group="g"}': level(10, 100_001)},
+    "QuorateGroupLate": {'quorate_group_max_lag_seconds{group="g"}': level(10, 601)},
+    "QuorateGroupLagGrows": {'quorate_group_sum_lag_records{group="g"}': GROWING},
+    "QuorateGroupLagUnknown": {'quorate_group_unknown_lag_partitions{group="g"}': level(0, 1)},
     "QuorateTransactionOpen": {"quorate_transaction_oldest_open_seconds": level(60, 601)},
     "QuorateTransactionLate": {"quorate_broker_partitions_with_late_transactions": level(0, 1)},
     "QuorateLogsUncleanable": {"quorate_broker_cleaner_uncleanable_partitions": level(0, 1)},

@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.health": set(),
     "quorum.doctor": {"admin", "config", "errors", "health", "platform"},
     "quorum.importing": {"admin", "client", "core", "errors", "platform", "wire"},
-    "quorum.console": {"admin", "changelog", "doctor", "errors", "health", "platform"},
+    "quorum.console": {"admin", "changelog", "config", "doctor", "errors", "health", "platform"},
     "quorum.top": {"console", "doctor", "errors", "platform"},
     "quorum.cli.shell": {"client", "config", "errors", "platform", "wire"},
     "quorum.cli.offline": {
