@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from tests.support.broker_records import quiet, reading
 from tests.support.distributions import Environment, InstalledCluster, build_wheel, resolved
@@ -23,7 +26,7 @@ from tests.support.nodes import REPOSITORY, eventually
 pytestmark = pytest.mark.long
 
 PYTHONS = os.environ.get("PYTHONS", sys.executable).split()
-EXTRAS = "backup,brokers,certs,oauth"
+EXTRAS = ("backup", "brokers", "certs", "oauth")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DEADLINE_S = 30.0
 
@@ -42,6 +45,8 @@ def test_the_wheel_serves_with_dependencies_of_its_own(
     wheel: Path, resolution: str, python: str, tmp_path: Path
 ) -> None:
     environment = resolved(tmp_path / "venv", wheel, python, EXTRAS, resolution)
+    if resolution == "lowest-direct":
+        assert versions(environment) == lower_bounds()
     cluster = InstalledCluster(environment, tmp_path / "cluster")
     try:
         cluster.start()
@@ -50,6 +55,27 @@ def test_the_wheel_serves_with_dependencies_of_its_own(
             commands_of_the_extras_work(environment, cluster, tmp_path)
     finally:
         cluster.close()
+
+
+def lower_bounds() -> dict[str, Version]:
+    """{distribution: the lowest version that pyproject.toml allows}, without those of tools and tests."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    named = project["dependencies"] + [
+        each for extra in EXTRAS for each in project["optional-dependencies"][extra]
+    ]
+    requirements = [Requirement(each) for each in named]
+    return {
+        each.name: min(Version(bound.version) for bound in each.specifier if bound.operator in {">=", "=="})
+        for each in requirements
+    }
+
+
+def versions(environment: Environment) -> dict[str, Version]:
+    """{distribution: its version in the environment}, of those that pyproject.toml names."""
+    names = list(lower_bounds())
+    program = f"from importlib.metadata import version\nfor each in {names!r}: print(version(each))"
+    found = environment.python_prints(program).split()
+    return dict(zip(names, map(Version, found), strict=True))
 
 
 def znodes_and_records_come_back(cluster: InstalledCluster) -> None:

@@ -96,21 +96,25 @@ def beside(folder: Path, wheel: Path) -> Environment:
     return environment
 
 
-def resolved(folder: Path, wheel: Path, python: str, extras: str, resolution: str) -> Environment:
+def resolved(folder: Path, wheel: Path, python: str, extras: Sequence[str], resolution: str) -> Environment:
     """Install the wheel with dependencies of its own.
 
     Args:
         folder: where the environment is made.
-        wheel: the wheel.
+        wheel: the wheel, of this checkout.
         python: a version such as "3.12", or the path of an interpreter.
-        extras: those of the wheel, separated by commas.
-        resolution: of uv: "highest", or "lowest-direct" for the least versions that pyproject.toml allows.
+        extras: those of the wheel.
+        resolution: of uv: "highest", or "lowest-direct" for the lowest versions that pyproject.toml allows.
     """
     uv = Path(sys.executable).with_name("uv")
     run([uv, "venv", "--quiet", "--no-python-downloads", "--python", python, folder], folder.parent)
     environment = Environment(folder)
-    options = ["--quiet", "--python", environment.python, "--resolution", resolution]
-    run([uv, "pip", "install", *options, f"quorate[{extras}] @ {wheel.as_uri()}"], folder)
+    install = [uv, "pip", "install", "--quiet", "--python", environment.python]
+    chosen = [f"--extra={extra}" for extra in extras]
+    # what the wheel asks for counts as direct only where it is named so
+    run([*install, "--resolution", resolution, *chosen, "--requirements", "pyproject.toml"], REPOSITORY)
+    run([*install, "--no-deps", wheel], REPOSITORY)
+    run([uv, "pip", "check", "--quiet", "--python", environment.python], REPOSITORY)
     return environment
 
 

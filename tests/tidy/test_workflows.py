@@ -93,7 +93,7 @@ def test_jobs_may_do_what_they_need_and_end(path: Path) -> None:
 
 def judged(folder: Path) -> subprocess.CompletedProcess[str]:
     """What zizmor says of workflows, without asking a network."""
-    command = [Path(sys.executable).with_name("zizmor"), "--offline", "--no-progress", folder]
+    command = [str(Path(sys.executable).with_name("zizmor")), "--offline", "--no-progress", str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
