@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +33,8 @@ log = logging.getLogger("quorate.broker.groups")
 
 #: Between two rounds, at least; and the pause is so many times as long as the round was.
 SAMPLE_INTERVAL_MS: Final = 5_000
+#: Until it is looked again whether this broker is the coordinator.
+IDLE_INTERVAL_MS: Final = 1_000
 PAUSE_FACTOR: Final = 19
 #: of all batches of one leader
 LEADER_PATIENCE_S: Final = 4.0
@@ -64,11 +65,11 @@ class LagsSeen(NamedTuple):
 
 
 class LagSampler:
-    """Follows the lag of all groups of a term."""
+    """Follows the lag of all groups, while this broker is their coordinator."""
 
     def __init__(
         self,
-        slots: Callable[[], Sequence[GroupSlot]],
+        slots: Callable[[], Sequence[GroupSlot] | None],
         view: ClusterView,
         connect: Callable[[int], Awaitable[BrokerConnection]],
         clock_ms: Callable[[], int],
@@ -76,7 +77,7 @@ class LagSampler:
         """Ask nobody yet.
 
         Args:
-            slots: returns every group of the term.
+            slots: returns every group; None: another broker is the coordinator.
             view: knows leaders.
             connect: opens a connection to a broker's broker listener.
             clock_ms: monotonic.
@@ -89,41 +90,37 @@ class LagSampler:
         self._connections: dict[int, BrokerConnection] = {}
         #: leaders that did not answer the last time
         self._silent: set[int] = set()
-        self._due_ms: float = 0
         self.seen = LagsSeen()
 
-    def is_due(self, now_ms: int) -> bool:
-        """Whether the next round may begin; none is under way then."""
-        return now_ms >= self._due_ms
+    async def run(self) -> None:
+        """Go one round after the other, until it is cancelled."""
+        try:
+            while True:
+                pause_ms = await self.sample()
+                await asyncio.sleep(pause_ms / 1000)
+        finally:
+            self._forget()
 
-    def close(self) -> None:
-        """End the connections."""
-        for connection in self._connections.values():
-            connection.close()
-
-    async def sample(self) -> None:
-        """Go one round."""
-        self._due_ms = math.inf
+    async def sample(self) -> float:
+        """Go one round; returns for how many milliseconds to pause after it."""
+        slots = self._slots()
+        if slots is None:
+            self._forget()
+            return IDLE_INTERVAL_MS
         began_ms = self._clock_ms()
-        committed = await self._committed()
+        committed = await _committed(slots)
         ends = await self._ask({key for offsets in committed.values() for key in offsets})
         # With many groups it takes long; nothing else has what it reads.
         self.seen = await asyncio.to_thread(_judge, self._history, self._clock_ms() / 1000, committed, ends)
-        now_ms = self._clock_ms()
-        self._due_ms = now_ms + max(SAMPLE_INTERVAL_MS, PAUSE_FACTOR * (now_ms - began_ms))
+        return max(SAMPLE_INTERVAL_MS, PAUSE_FACTOR * (self._clock_ms() - began_ms))
 
-    async def _committed(self) -> dict[str, dict[PartitionKey, int]]:
-        found: dict[str, dict[PartitionKey, int]] = {}
-        copied = 0
-        for slot in self._slots():
-            offsets = {key: each.offset for key, each in slot.stored.offsets.items() if each.offset >= 0}
-            if offsets:
-                found[slot.group_id] = offsets
-            copied += 1 + len(offsets)
-            if copied >= _TURN_OFFSETS:
-                copied = 0
-                await asyncio.sleep(0)
-        return found
+    def _forget(self) -> None:
+        """End the connections; a coordinator begins anew."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._silent.clear()
+        self._history, self.seen = LagHistory(), LagsSeen()
 
     # -- leaders ---------------------------------------------------------------------------------------------
 
@@ -162,6 +159,20 @@ class LagSampler:
                 connection.close()
         else:
             self._silent.discard(leader)
+
+
+async def _committed(slots: Sequence[GroupSlot]) -> dict[str, dict[PartitionKey, int]]:
+    found: dict[str, dict[PartitionKey, int]] = {}
+    copied = 0
+    for slot in slots:
+        offsets = {key: each.offset for key, each in slot.stored.offsets.items() if each.offset >= 0}
+        if offsets:
+            found[slot.group_id] = offsets
+        copied += 1 + len(offsets)
+        if copied >= _TURN_OFFSETS:
+            copied = 0
+            await asyncio.sleep(0)
+    return found
 
 
 async def _ends(connection: BrokerConnection, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]:

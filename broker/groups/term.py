@@ -24,7 +24,6 @@ from broker.core.groups.slot import GroupSlot
 from broker.core.groups.timers import TICK_MS
 from broker.core.transactions.inputs import Outcome, StoreOffsets
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
-from broker.groups.lag import LagSampler
 from broker.groups.store import GroupStore
 from broker.groups.topics import GroupTopics
 from broker.groups.transactions import TransactionGround, TransactionsOfTerm
@@ -77,7 +76,6 @@ class GroupsTerm:
         self.transactions = TransactionsOfTerm(
             *(client, mandate, view, ground, self.machine.room, self._tasks, self.end, self._step, clock_ms)
         )
-        self.lag = LagSampler(self.machine.slots, view, ground.connect, clock_ms)
         self._follower: asyncio.Task[None] | None = None
         #: When the loop last saw a connection to the quorum; monotonic.
         self._heard_ms = clock_ms()
@@ -103,7 +101,6 @@ class GroupsTerm:
         finally:
             self.end("its work was broken off")
             await self._tasks.stop()
-            self.lag.close()
 
     def end(self, reason: str) -> None:
         """End the term; waiting requests are answered that this broker is not the coordinator."""
@@ -141,8 +138,6 @@ class GroupsTerm:
             return
         if self._topics.are_due(now_ms) and self._follower is None:
             self._step(inputs.TopicsChanged())
-        if self.lag.is_due(now_ms):
-            self._tasks.spawn(self.lag.sample())
         self._pass_time()
 
     def _is_doubtful(self, now_ms: int) -> bool:

@@ -115,6 +115,8 @@ class BrokerView:
         yield from _listener_metrics(self._listeners.each(), state.config.limits)
         bytes_max, partitions_max = state.config.groups.groups_bytes_max, state.config.limits.partitions_max
         yield from _group_metrics(registration and registration.coordinator.term, bytes_max)
+        if registration and registration.coordinator.term:
+            yield from lag_metrics(registration.lag.seen)
         yield from _controller_metrics(registration and registration.controller, partitions_max)
 
 
@@ -306,7 +308,6 @@ def _group_metrics(term: GroupsTerm | None, bytes_max: int) -> Iterable[Metric]:
         ("writes_failed", "writes of groups that were given up", found.counters.writes_failed),
     ):
         yield CounterMetricFamily(f"quorate_group_{name}", documentation, value=value)
-    yield from lag_metrics(term.lag.seen)
 
 
 def _listener_metrics(listeners: Sequence[Listener], limits: BrokerLimitsSection) -> Iterable[Metric]:

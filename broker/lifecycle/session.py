@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 from broker.config.broker import BrokerConfig
 from broker.core.transactions.deciding import TransactionOptions
 from broker.groups.coordinator import Coordinator, coordinator_of, group_options
+from broker.groups.lag import LagSampler
+from broker.groups.term import clock_ms
 from broker.groups.transactions import TransactionGround
 from broker.lifecycle.listening import Advertised
 from broker.lifecycle.parts import BrokerParts
@@ -46,6 +48,8 @@ class Registration(NamedTuple):
     controller: Controller
     #: The candidate for coordinator of groups.
     coordinator: Coordinator
+    #: How far groups lag, while it is the coordinator.
+    lag: LagSampler
     parts: BrokerParts
 
 
@@ -111,6 +115,7 @@ class BrokerSession:
         log.info("broker %d registered with generation %d", config.broker.id, generation)
         self._tasks.spawn(self.registration.controller.run())
         self._tasks.spawn(self.registration.coordinator.run())
+        self._tasks.spawn(self.registration.lag.run())
         if client.state in (ClientState.LOST, ClientState.CLOSED):
             self.lost.set()
 
@@ -183,4 +188,8 @@ def _registration(client: Client, generation: BrokerGeneration, parts: BrokerPar
     coordinator = coordinator_of(
         client, broker_id, group_options(config.groups), parts.view, parts.trust, ground
     )
-    return Registration(generation, controller, coordinator, parts)
+    lag = LagSampler(
+        lambda: None if coordinator.term is None else coordinator.term.machine.slots(),
+        *(parts.view, ground.connect, clock_ms),
+    )
+    return Registration(generation, controller, coordinator, lag, parts)

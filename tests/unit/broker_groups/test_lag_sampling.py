@@ -13,7 +13,7 @@ import pytest
 from broker.core.cluster_view import BrokerEndpoints, ClusterView, PartitionView, TopicView
 from broker.core.groups.slot import GroupSlot
 from broker.groups import lag
-from broker.groups.lag import BATCH_MAX, SERIES_MAX, LagSampler
+from broker.groups.lag import BATCH_MAX, SERIES_MAX, LagSampler, LagsSeen
 from broker.groups.lag_metrics import lag_metrics
 from broker.wire.codec import decode_request, encode_response
 from controller.core.brokers import BROKER_LISTENER
@@ -111,16 +111,22 @@ async def test_many_partitions_are_asked_in_batches_and_their_series_are_bounded
     assert min(shown) >= 10 - 6
 
 
-async def test_no_round_begins_while_one_is_under_way_or_soon_after() -> None:
+async def test_the_pause_is_a_multiple_of_the_round() -> None:
     sampled = sampler(view_of([1]), [slot("billing", 1)], {1: Leader(10)})
-    assert sampled.is_due(0)
-    task = asyncio.ensure_future(sampled.sample())
-    await asyncio.sleep(0)
-    assert not sampled.is_due(1 << 60)
-    await task
     # Each look at the clock took a second: from the first to the third.
-    assert not sampled.is_due(2_000 + lag.PAUSE_FACTOR * 2_000 - 1)
-    assert sampled.is_due(2_000 + lag.PAUSE_FACTOR * 2_000)
+    assert await sampled.sample() == lag.PAUSE_FACTOR * 2_000
+
+
+async def test_a_broker_that_is_not_the_coordinator_asks_nobody_and_knows_nothing() -> None:
+    leader = Leader(10)
+    slots: list[list[GroupSlot] | None] = [[slot("billing", 1)], None]
+    sampled = sampler(view_of([1]), [], {1: leader})
+    sampled._slots = lambda: slots.pop(0)
+    await sampled.sample()
+    assert sampled.seen.groups
+    assert await sampled.sample() == lag.IDLE_INTERVAL_MS
+    assert sampled.seen == LagsSeen()
+    assert (leader.closed, leader.asked) == (True, [1])
 
 
 async def test_a_leader_keeps_its_connection_until_it_leads_nothing() -> None:
