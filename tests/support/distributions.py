@@ -106,7 +106,7 @@ def resolved(folder: Path, wheel: Path, python: str, extras: Sequence[str], reso
         extras: those of the wheel.
         resolution: of uv: "highest", or "lowest-direct" for the lowest versions that pyproject.toml allows.
     """
-    uv = Path(sys.executable).with_name("uv")
+    uv = str(Path(sys.executable).with_name("uv"))
     run([uv, "venv", "--quiet", "--no-python-downloads", "--python", python, folder], folder.parent)
     environment = Environment(folder)
     install = [uv, "pip", "install", "--quiet", "--python", environment.python]
