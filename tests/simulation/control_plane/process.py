@@ -82,10 +82,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return task
 
     def run_in_executor(  # type: ignore[override]
-        self,
-        executor: None,
-        func: Callable[..., Any],
-        *args: Any,  # noqa: ARG002 - there is one loop only
+        self, _executor: None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         """Do a thread's work at once."""
         done = self.create_future()
