@@ -145,7 +145,7 @@ class Terminal:
         ends_s = time.monotonic() + WAIT_S
         while wanted not in self.output[after:]:
             left_s = ends_s - time.monotonic()
-            assert left_s > 0, (wanted, self.output[after:])
+            assert left_s > 0, f"no {wanted!r} in {self.output[after:]!r}"
             if select.select([self._outer], [], [], left_s)[0]:
                 self.output += os.read(self._outer, 65536)
         return len(self.output)
