@@ -82,7 +82,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return task
 
     def run_in_executor(  # type: ignore[override]
-        self, _executor: None, func: Callable[..., Any], *args: Any
+        self,
+        executor: None,
+        func: Callable[..., Any],
+        *args: Any,  # noqa: ARG002 - there is one loop only
     ) -> asyncio.Future[Any]:
         """Do a thread's work at once."""
         done = self.create_future()
