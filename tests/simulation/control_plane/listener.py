@@ -21,7 +21,7 @@ from broker.server.requests import Call, Handler
 from broker.wire.codec import decode_request, encode_response
 from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.apis import ApiKey
-from controller.wire.connection import BrokerConnection, BrokerUnreachableError
+from controller.wire.connection import BrokerConnection
 from quorum.errors import QuorateError
 from tests.simulation.control_plane.network import ControlConnection, Serve
 
@@ -43,9 +43,6 @@ class PeerConnection(ControlConnection):
     async def request(
         self, api_key: int, api_version: int, body: bytes, *, flexible: bool, timeout_ms: int
     ) -> bytes:
-        if api_key == ApiKey.LIST_OFFSETS:
-            # For the lag of groups, which decides nothing: it takes no part in the order of events.
-            raise BrokerUnreachableError("where logs end is not said here", "ask a broker")
         patience_ms = min(timeout_ms, ANSWER_MS)
         return await super().request(api_key, api_version, body, flexible=flexible, timeout_ms=patience_ms)
 

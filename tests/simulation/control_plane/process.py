@@ -81,17 +81,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         task.add_done_callback(self._forget)
         return task
 
-    def run_in_executor(  # type: ignore[override]
-        self,
-        executor: None,
-        func: Callable[..., Any],
-        *args: Any,  # noqa: ARG002 - there is one loop only
-    ) -> asyncio.Future[Any]:
-        """Do a thread's work at once."""
-        done = self.create_future()
-        done.set_result(func(*args))
-        return done
-
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)
 
