@@ -3,7 +3,7 @@
 A round copies what groups have committed, asks every leader of such a partition over its broker listener, and
 gives both to the pure model. Leaders are asked at once, each for one batch of partitions after the other. One
 that is away or slow leaves its partitions unknown, and the round ends all the same. The pause after a round
-is a multiple of what it took, so sampling never has more than a small share of the loop. Soft state: what was
+is a multiple of what it took, up to a bound, so sampling has a small share of the loop. Soft state: what was
 seen, one connection to each leader.
 
 Source: ARCHITECTURE.md, "Life of a consumer group".
@@ -36,6 +36,8 @@ SAMPLE_INTERVAL_MS: Final = 5_000
 #: Until it is looked again whether this broker is the coordinator.
 IDLE_INTERVAL_MS: Final = 1_000
 PAUSE_FACTOR: Final = 19
+#: A leader that hangs makes a round long and costs no work; the lag of others stays fresh.
+PAUSE_MS_MAX: Final = 15_000
 #: of all batches of one leader
 LEADER_PATIENCE_S: Final = 4.0
 #: Partitions in one request: a leader answers it in a few milliseconds.
@@ -112,7 +114,8 @@ class LagSampler:
         ends = await self._ask({key for offsets in committed.values() for key in offsets})
         # With many groups it takes long; nothing else has what it reads.
         self.seen = await asyncio.to_thread(_judge, self._history, self._clock_ms() / 1000, committed, ends)
-        return max(SAMPLE_INTERVAL_MS, PAUSE_FACTOR * (self._clock_ms() - began_ms))
+        took_ms = self._clock_ms() - began_ms
+        return min(max(SAMPLE_INTERVAL_MS, PAUSE_FACTOR * took_ms), PAUSE_MS_MAX)
 
     def _forget(self) -> None:
         """End the connections; a coordinator begins anew."""

@@ -98,7 +98,12 @@ async def look_again(scope: Scope, draw: Callable[[Mapping[str, Any]], None]) ->
             with cluster.watcher.listening() as listener:
                 while listener is not None and not watching.done():
                     begun_s = time.monotonic()
-                    draw(await cluster.fields(await cluster.watcher.fresh(), LIVE_PATIENCE_S))
+                    fresh = asyncio.create_task(cluster.watcher.fresh())
+                    await asyncio.wait({fresh, watching}, return_when=asyncio.FIRST_COMPLETED)
+                    if not fresh.done():
+                        fresh.cancel()
+                        break
+                    draw(await cluster.fields(fresh.result(), LIVE_PATIENCE_S))
                     took_s = time.monotonic() - begun_s
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(listener.news.wait(), max(REFRESH_S, 2 * took_s))

@@ -68,7 +68,9 @@ def slot(group_id: str, partitions: int) -> GroupSlot:
     return cast("GroupSlot", SimpleNamespace(group_id=group_id, stored=SimpleNamespace(offsets=offsets)))
 
 
-def sampler(view: ClusterView, slots: list[GroupSlot], leaders: dict[int, Leader | None]) -> LagSampler:
+def sampler(
+    view: ClusterView, slots: list[GroupSlot], leaders: dict[int, Leader | None], tick_ms: int = 1000
+) -> LagSampler:
     """Return a sampler; a leader that is None hangs, one that is missing cannot be reached."""
 
     async def connect(broker_id: int) -> BrokerConnection:
@@ -79,7 +81,7 @@ def sampler(view: ClusterView, slots: list[GroupSlot], leaders: dict[int, Leader
             await asyncio.Event().wait()
         return cast("BrokerConnection", found)
 
-    clock = itertools.count(0, 1000)
+    clock = itertools.count(0, tick_ms)
     return LagSampler(lambda: slots, view, connect, lambda: next(clock))
 
 
@@ -111,10 +113,11 @@ async def test_many_partitions_are_asked_in_batches_and_their_series_are_bounded
     assert min(shown) >= 10 - 6
 
 
-async def test_the_pause_is_a_multiple_of_the_round() -> None:
-    sampled = sampler(view_of([1]), [slot("billing", 1)], {1: Leader(10)})
-    # Each look at the clock took a second: from the first to the third.
-    assert await sampled.sample() == lag.PAUSE_FACTOR * 2_000
+@pytest.mark.parametrize(("tick_ms", "pause_ms"), [(1, 5_000), (300, 11_400), (1_000, 15_000)])
+async def test_the_pause_is_a_multiple_of_the_round_within_bounds(tick_ms: int, pause_ms: int) -> None:
+    sampled = sampler(view_of([1]), [slot("billing", 1)], {1: Leader(10)}, tick_ms)
+    # The clock is looked at three times.
+    assert await sampled.sample() == pause_ms
 
 
 async def test_a_broker_that_is_not_the_coordinator_asks_nobody_and_knows_nothing() -> None:
