@@ -64,6 +64,10 @@ class Cancel(NamedTuple):
     name: Name
 
 
+class RemoveThrottle(NamedTuple):
+    """Let replicas be copied as fast as they can be."""
+
+
 class ResetOffsets(NamedTuple):
     """Move what a group has committed."""
 
@@ -90,6 +94,7 @@ class Acting:
             PageAction("elect-preferred", ElectPreferred, self._preview_elect, self._elect),
             PageAction("reassign", ReassignPartition, self._preview_reassign, self._reassign),
             PageAction("cancel-reassignment", Cancel, self._preview_cancel, self._cancel),
+            PageAction("remove-throttle", RemoveThrottle, self._preview_unthrottle, self._unthrottle),
             PageAction("reset-offsets", ResetOffsets, self._preview_reset, self._reset),
         )
 
@@ -182,7 +187,7 @@ class Acting:
         result = (await client.alter_reassignments({key: _ids(body.replicas)}))[key]
         if result.error_code:
             raise BrokerRequestError(f"{body.name}-{body.partition}", result.error_code, result.message)
-        throttled = "; `quorate reassign throttle` ends the throttle" if body.throttle else ""
+        throttled = "; remove the throttle when it has ended" if body.throttle else ""
         return {"text": f"{body.name}-{body.partition} moves{throttled}"}
 
     async def _moving(self, call: PageCall, name: str) -> list[PartitionKey]:
@@ -199,6 +204,15 @@ class Acting:
         if keys:
             await (await self._client(call)).alter_reassignments(dict.fromkeys(keys))
         return {"text": f"{len(keys)} reassignments of {body.name} are cancelled"}
+
+    async def _preview_unthrottle(self, call: PageCall, _body: RemoveThrottle) -> Mapping[str, object]:
+        ids = await (await self._client(call)).throttled_brokers()
+        which = ", ".join(map(str, ids)) or "none"
+        return {"text": f"Brokers that throttle replication: {which}. The throttles of topics go, too."}
+
+    async def _unthrottle(self, call: PageCall, _body: RemoveThrottle) -> Mapping[str, object]:
+        ids = await (await self._client(call)).remove_throttle()
+        return {"text": f"no throttle is left at brokers {', '.join(map(str, ids))}"}
 
     # -- groups ----------------------------------------------------------------------------------------------
 

@@ -100,3 +100,7 @@ def test_a_reassignment_is_cancelled(pages: Pages) -> None:
     expect(pages.tab.get_by_role("status")).to_have_text("1 reassignments of held are cancelled")
     expect(partition(pages)).to_have_attribute("data-isr", "1,2")
     expect(pages.tab.get_by_role("button", name="Cancel reassignment")).to_have_count(0)
+    # What is left of it is found, and taken away.
+    pages.open()
+    carry_out(pages, "Remove throttle", "Brokers that throttle replication: 1, 2, 3.")
+    expect(pages.tab.get_by_role("button", name="Remove throttle")).to_have_count(0)

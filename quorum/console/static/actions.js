@@ -87,8 +87,8 @@ function Dialog({ title, action, intro, fields = [], body, confirmName = null, r
       ${problem && !conflict && html`<div class="notice error" role="alert" data-testid=${denied ? "denied" : null}>${denied && html`<strong>You may not do this.</strong> `}${prose(problem.message)} ${problem.remedy && prose(problem.remedy)}</div>`}
       <div class="buttons">
         <button type="button" onClick=${close}>Cancel</button>
-        <button type="button" disabled=${busy} onClick=${look}>Preview</button>
-        <button type="button" class=${danger ? "danger" : "primary"} disabled=${busy || !preview || !named} onClick=${confirm}>
+        <button type="button" class=${preview ? "" : "primary"} disabled=${busy} onClick=${look}>Preview</button>
+        <button type="button" class=${danger ? "danger" : preview ? "primary" : ""} disabled=${busy || !preview || !named} onClick=${confirm}>
           Confirm
         </button>
       </div>

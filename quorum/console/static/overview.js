@@ -90,7 +90,9 @@ function folded(found) {
 function Findings({ found }) {
   if (!found.length) return html`<p class="good">Every check that could be made found nothing.</p>`;
   const [heads, rest] = folded(found);
-  return html`<section><h2 id="findings">Findings</h2>
+  const throttled = mayAct("remove-throttle") && found.some((each) => each.check === "throttle-stale");
+  return html`<section><div class="head"><h2 id="findings">Findings</h2>
+    <span class="spring"></span>${throttled && html`<button onClick=${unthrottle}>Remove throttle</button>`}</div>
     <ul class="findings">
       ${heads.map(
         (each, at) => html`<li key=${at} class=${each.severity}>
@@ -107,6 +109,9 @@ function Findings({ found }) {
     </details>`}
   </section>`;
 }
+
+const unthrottle = () =>
+  openDialog({ title: "Remove throttle", action: "remove-throttle", intro: "Replicas are copied as fast as they can be.", body: () => ({}) });
 
 function transfer(nodes) {
   const others = nodes.filter((each) => each.voter && each.role === "follower");
