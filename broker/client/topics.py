@@ -79,7 +79,6 @@ def alter_values(
     name: str,
     changed: Mapping[str, str],
     removed: Iterable[str],
-    *,
     validate_only: bool = False,
 ) -> Values:
     """Return the body of an IncrementalAlterConfigs request for one topic or broker."""
