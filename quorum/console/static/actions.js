@@ -1,7 +1,7 @@
 // A change: a dialog with its fields, a preview, a confirmation; a conflict is explained, and what was typed stays.
 import { html, signal, useEffect, useRef, useState } from "./libraries.js";
 import { act } from "./state.js";
-import { bytesOf, formatted, plain, prose } from "./text.js";
+import { bytesOf, formatted, plain, told } from "./text.js";
 
 const open = signal(null);
 export const done = signal("");
@@ -84,7 +84,7 @@ function Dialog({ title, action, intro, fields = [], body, confirmName = null, r
           onInput=${(event) => setTyped(event.currentTarget.value)} /></label>`}
       ${preview && html`<div class="preview" data-testid="preview"><strong>Preview</strong><${Preview} found=${preview} /></div>`}
       ${conflict && html`<${Conflict} found=${conflict} onUse=${rebase && conflict.fields.current ? useNow : null} />`}
-      ${problem && !conflict && html`<div class="notice error" role="alert" data-testid=${denied ? "denied" : null}>${denied && html`<strong>You may not do this.</strong> `}${prose(problem.message)} ${problem.remedy && prose(problem.remedy)}</div>`}
+      ${problem && !conflict && html`<div class="notice error" role="alert" data-testid=${denied ? "denied" : null}>${denied && html`<strong>You may not do this.</strong> `}${told(problem)}</div>`}
       <div class="buttons">
         <button type="button" onClick=${close}>Cancel</button>
         <button type="button" class=${preview ? "" : "primary"} disabled=${busy} onClick=${look}>Preview</button>

@@ -1,7 +1,7 @@
 // Small parts that several pages have.
 import { html, useEffect, useRef, useState } from "./libraries.js";
 import { address, asOf } from "./state.js";
-import { plain, prose } from "./text.js";
+import { plain, prose, told } from "./text.js";
 
 /** The view of a page: its state is set together with its content. */
 export function Main({ page, name = null, state, title, problem = null, children }) {
@@ -31,8 +31,7 @@ const NOTICES = {
 function Notice({ state, problem }) {
   if (state === "loading") return html`<p class="loading" aria-live="polite">Loading…</p>`;
   if (!NOTICES[state]) return null;
-  const told = problem ? `${prose(problem.message)} ${problem.remedy && prose(problem.remedy)}` : "";
-  return html`<div class="notice ${state}"><strong>${NOTICES[state]}</strong> ${told}</div>`;
+  return html`<div class="notice ${state}"><strong>${NOTICES[state]}</strong> ${problem && told(problem)}</div>`;
 }
 
 export function Tabs({ label, tabs, selected, onSelect }) {

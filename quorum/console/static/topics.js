@@ -3,7 +3,7 @@ import { html, useRef, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
 import { Chip, Formats, Main, Search, Tabs, Trend } from "./parts.js";
 import { address, asOf, get, hrefOf, mayAct, session, setParams, useView } from "./state.js";
-import { byteRateText, bytesOf, bytesText, count, counted, formatted, momentOf, plain, prose, rateText, textOf, timeText, waitText } from "./text.js";
+import { byteRateText, bytesOf, bytesText, count, counted, formatted, momentOf, plain, rateText, textOf, timeText, told, waitText } from "./text.js";
 
 // Ends of logs are in no znode: they are asked for again and again.
 const EVERY_MS = 2500;
@@ -155,7 +155,7 @@ function Records({ name, found }) {
         if (done) break;
       }
     } catch (problem) {
-      setRead({ items, told: `${prose(problem.message)} ${problem.remedy && prose(problem.remedy)}`, reading: false, failed: true });
+      setRead({ items, told: told(problem), reading: false, failed: true });
     }
     if (running.current === mine) running.current = null;
   };
