@@ -26,7 +26,7 @@ export function prose(text) {
 const stopped = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 
 /** What a problem is, and what helps. */
-export const told = ({ message, remedy }) => `${stopped(plain(message))} ${remedy && prose(remedy)}`;
+export const told = ({ message, remedy }) => `${stopped(plain(message))} ${remedy ? prose(remedy) : ""}`;
 
 /** The same, with its lines. */
 export const lines = (text) => text.replace(ODD, (char) => (char === "\n" || char === "\t" ? char : escaped(char)));
