@@ -244,17 +244,14 @@ class BrokerClient:
         raise NoBrokerAnswersError("; ".join(problems) or "no broker is alive", "start a broker")
 
     async def alter_topic_configs(
-        self,
-        topic: str,
-        changed: Mapping[str, str],
-        removed: Sequence[str] = (),
+        self, topic: str, changed: Mapping[str, str], removed: Sequence[str] = (), validate_only: bool = False
     ) -> None:
-        """Set some settings of a topic and put others back to their defaults.
+        """Set some settings of a topic and put others back to their defaults; or only check them.
 
         Raises:
             BrokerRequestError: the broker refuses; nothing was changed if it is definite.
         """
-        values = alter_values(_TOPIC, topic, changed, removed)
+        values = alter_values(_TOPIC, topic, changed, removed, validate_only)
         await self._alter_configs(await self._any(), values, f"settings of topic {topic}")
 
     async def _alter_configs(self, link: Link, values: Values, what: str) -> None:

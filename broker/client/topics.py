@@ -79,6 +79,7 @@ def alter_values(
     name: str,
     changed: Mapping[str, str],
     removed: Iterable[str],
+    validate_only: bool = False,
 ) -> Values:
     """Return the body of an IncrementalAlterConfigs request for one topic or broker."""
     configs: list[Values] = [
@@ -86,7 +87,7 @@ def alter_values(
     ]
     configs += [{"name": each, "config_operation": _DELETE, "value": None} for each in removed]
     resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
-    return {"resources": [resource], "validate_only": False}
+    return {"resources": [resource], "validate_only": validate_only}
 
 
 def read_configs(results: Iterable[Any]) -> dict[str, list[ConfigRow]]:

@@ -64,6 +64,10 @@ class Cancel(NamedTuple):
     name: Name
 
 
+class RemoveThrottle(NamedTuple):
+    """Let replicas be copied as fast as they can be."""
+
+
 class ResetOffsets(NamedTuple):
     """Move what a group has committed."""
 
@@ -90,6 +94,7 @@ class Acting:
             PageAction("elect-preferred", ElectPreferred, self._preview_elect, self._elect),
             PageAction("reassign", ReassignPartition, self._preview_reassign, self._reassign),
             PageAction("cancel-reassignment", Cancel, self._preview_cancel, self._cancel),
+            PageAction("remove-throttle", RemoveThrottle, self._preview_unthrottle, self._unthrottle),
             PageAction("reset-offsets", ResetOffsets, self._preview_reset, self._reset),
         )
 
@@ -102,9 +107,8 @@ class Acting:
         topic = (await self._topics.now(call.upstream)).get(body.name)
         if topic is None:
             raise RefusalError(404, f"topic {body.name} does not exist", "there is nothing to delete")
-        return {
-            "text": f"Delete topic {body.name} with {len(topic.partitions)} partitions and all their records."
-        }
+        partitions = _partitions(len(topic.partitions))
+        return {"text": f"Delete topic {body.name} with {partitions} and all their records."}
 
     async def _delete(self, call: PageCall, body: DeleteTopic) -> Mapping[str, object]:
         if body.confirm != body.name:
@@ -120,14 +124,19 @@ class Acting:
         now = next((row.value for row in rows if row.name == body.setting), None)
         if now is None and not any(row.name == body.setting for row in rows):
             raise BadInputError(f"there is no setting {body.setting}", "choose one of the list", "setting")
+        await self._alter(call, body, validate_only=True)
         then = body.value or "its default"
         return {"text": f"{body.setting} of {body.name}: {now} becomes {then}."}
 
     async def _settings(self, call: PageCall, body: ChangeSettings) -> Mapping[str, object]:
+        await self._alter(call, body, validate_only=False)
+        return {"text": f"{body.setting} of {body.name} is changed"}
+
+    async def _alter(self, call: PageCall, body: ChangeSettings, *, validate_only: bool) -> None:
         changed = {body.setting: body.value} if body.value else {}
         removed = () if body.value else (body.setting,)
-        await (await self._client(call)).alter_topic_configs(body.name, changed, removed)
-        return {"text": f"{body.setting} of {body.name} is changed"}
+        client = await self._client(call)
+        await client.alter_topic_configs(body.name, changed, removed, validate_only=validate_only)
 
     async def _to_elect(self, call: PageCall, body: ElectPreferred) -> list[PartitionKey]:
         topics = await self._topics.now(call.upstream)
@@ -143,7 +152,8 @@ class Acting:
     async def _preview_elect(self, call: PageCall, body: ElectPreferred) -> Mapping[str, object]:
         keys = await self._to_elect(call, body)
         rows = [[each.topic, str(each.partition)] for each in keys[:_ROWS_MAX]]
-        text = f"{len(keys)} partitions are led by another than their first replica, which is in sync."
+        is_not = "is not" if len(keys) == 1 else "are not"
+        text = f"{_partitions(len(keys))} {is_not} led by the first replica, which is in sync."
         return {"text": text, "columns": ["Topic", "Partition"], "rows": rows}
 
     async def _elect(self, call: PageCall, body: ElectPreferred) -> Mapping[str, object]:
@@ -160,8 +170,12 @@ class Acting:
             raise RefusalError(
                 404, f"there is no partition {body.partition} of {body.name}", "choose another"
             )
+        ids = _ids(body.replicas)
+        absent = sorted(set(ids) - (await (await self._client(call)).metadata([])).brokers.keys())
+        if absent:
+            raise BadInputError(f"there is no live broker {absent[0]}", "name brokers that run", "replicas")
         rate = f", at {body.throttle} bytes a second" if body.throttle else ""
-        then = ", ".join(map(str, _ids(body.replicas)))
+        then = ", ".join(map(str, ids))
         before = ", ".join(map(str, now.replicas))
         return {"text": f"{body.name}-{body.partition} moves from brokers {before} to {then}{rate}."}
 
@@ -173,7 +187,7 @@ class Acting:
         result = (await client.alter_reassignments({key: _ids(body.replicas)}))[key]
         if result.error_code:
             raise BrokerRequestError(f"{body.name}-{body.partition}", result.error_code, result.message)
-        throttled = "; `quorate reassign throttle` ends the throttle" if body.throttle else ""
+        throttled = "; remove the throttle when it has ended" if body.throttle else ""
         return {"text": f"{body.name}-{body.partition} moves{throttled}"}
 
     async def _moving(self, call: PageCall, name: str) -> list[PartitionKey]:
@@ -181,13 +195,24 @@ class Acting:
 
     async def _preview_cancel(self, call: PageCall, body: Cancel) -> Mapping[str, object]:
         keys = await self._moving(call, body.name)
-        return {"text": f"{len(keys)} partitions of {body.name} are moving, and stay where they were."}
+        return {
+            "text": f"Where {_partitions(len(keys))} of {body.name} now move, replicas stay as they were."
+        }
 
     async def _cancel(self, call: PageCall, body: Cancel) -> Mapping[str, object]:
         keys = await self._moving(call, body.name)
         if keys:
             await (await self._client(call)).alter_reassignments(dict.fromkeys(keys))
         return {"text": f"{len(keys)} reassignments of {body.name} are cancelled"}
+
+    async def _preview_unthrottle(self, call: PageCall, _body: RemoveThrottle) -> Mapping[str, object]:
+        ids = await (await self._client(call)).throttled_brokers()
+        which = ", ".join(map(str, ids)) or "none"
+        return {"text": f"Brokers that throttle replication: {which}. The throttles of topics go, too."}
+
+    async def _unthrottle(self, call: PageCall, _body: RemoveThrottle) -> Mapping[str, object]:
+        ids = await (await self._client(call)).remove_throttle()
+        return {"text": f"no throttle is left at brokers {', '.join(map(str, ids))}"}
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -237,6 +262,10 @@ class Acting:
         await (await self._client(call)).commit_offsets(body.group, after)
         self._kafka.expire()
         return {"text": f"{len(after)} offsets of group {body.group} are reset"}
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'s' * (count != 1)}"
 
 
 def _ids(given: str) -> tuple[int, ...]:

@@ -8,13 +8,18 @@ Source: quorum.metadata.paths and quorum.metadata.records.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import ControllerRecord, PartitionStateRecord, TopicRecord
+from quorum.metadata.records import (
+    ControllerRecord,
+    PartitionStateRecord,
+    TopicConfigRecord,
+    TopicRecord,
+)
 
 _STATE: Final = re.compile(
     re.escape(paths.BROKER_TOPICS) + r"/([^/]+)/partitions/([0-9]{1,9})/state", re.ASCII
@@ -57,8 +62,12 @@ def _meaning(op: str, path: str, before: bytes | None, after: bytes | None) -> I
     elif found := _TOPIC.fullmatch(path):
         yield from _topic(op, found[1], before, after)
     elif found := _SETTINGS.fullmatch(path):
-        text = "settings were set back" if op == "d" else "settings changed"
-        yield "settings", f"{found[1].removesuffix('s')} {found[2]}", text
+        was, now = _settings(found[2], before), _settings(found[2], after)
+        names = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
+        if names:
+            more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+            text = f"settings changed: {', '.join(names[:_NAMES_MAX])}{more}"
+            yield "settings", f"{found[1].removesuffix('s')} {found[2]}", text
 
 
 def _partition(key: PartitionKey, before: bytes | None, after: bytes | None) -> Iterator[Meant]:
@@ -71,6 +80,15 @@ def _partition(key: PartitionKey, before: bytes | None, after: bytes | None) -> 
         yield "leader", name, f"{_leader(was.leader)} → {_leader(now.leader)}, epoch {now.leader_epoch}"
     if set(was.isr) != set(now.isr):
         yield "isr", name, f"[{_ids(was.isr)}] → [{_ids(now.isr)}]"
+
+
+#: settings that one line names
+_NAMES_MAX: Final = 5
+
+
+def _settings(name: str, data: bytes | None) -> Mapping[str, str]:
+    # Those of topics and of brokers have one form.
+    return {} if data is None else TopicConfigRecord.decode(name, data).settings
 
 
 def _leader(broker_id: int) -> str:
@@ -93,4 +111,4 @@ def _topic(op: str, name: str, before: bytes | None, after: bytes | None) -> Ite
             yield "topic", name, f"has {len(now)} partitions, not {len(was)}"
         moved = [each for each in was.keys() & now.keys() if was[each] != now[each]]
         if moved:
-            yield "reassignment", name, f"replicas of {len(moved)} partition{'s' * (len(moved) != 1)} moved"
+            yield "reassignment", name, f"{len(moved)} partition{'s' * (len(moved) != 1)} got other replicas"

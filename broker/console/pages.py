@@ -144,7 +144,8 @@ class Pages:
         if logs is not None and logs.problem is None:
             settings = await self._settings(call, query.name)
         moving = set() if logs is None else await self._moving(call)
-        groups = [] if logs is None else [_in_topic(each, query.name, logs) for each in logs.groups.values()]
+        seen = logs if logs is not None else await past_groups(call, query.as_of)
+        groups = [_in_topic(each, query.name, seen) for each in seen.groups.values()]
         return json_answer(
             {
                 "name": topic.name,

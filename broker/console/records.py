@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from broker.client import BrokerClient
 from broker.client.partitions import batch_headers
 from broker.log.unfolding import unfolded
+from controller.wire.codes import code_name
 from quorum.errors import QuorateError
 from quorum.metadata.paths import PartitionKey
 
@@ -75,8 +76,8 @@ async def read(
             first = found.log_start_offset
             where = f"; its log begins at {first}" if first >= 0 else ""
             raise QuorateError(
-                f"{name} cannot be read from {offset}: error {found.error_code}{where}",
-                "choose another offset",
+                f"{name} cannot be read from {offset}: {code_name(found.error_code)}{where}",
+                "choose another offset or partition",
             )
         bytes_seen += len(found.records) + 1
         before = offset

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from broker.health.seen import BrokerSeen, BrokersSeen, PartitionSeen
@@ -144,15 +144,19 @@ def _broker_not_ready(seen: BrokersSeen) -> Iterator[Found]:
             )
 
 
+def _brokers(ids: Sequence[int]) -> str:
+    return f"broker{'s' * (len(ids) != 1)} {', '.join(map(str, ids))}"
+
+
 def _under_replicated(seen: BrokersSeen) -> Iterable[Found] | Skipped:
     return _partitions(
         seen,
         lambda partitions: (
             Found(
                 each.name,
-                f"{each.name} lacks in-sync replicas on brokers "
-                f"{', '.join(str(id_) for id_ in each.replicas if id_ not in each.isr)}",
-                "start these brokers, or see why they lag",
+                f"{each.name} is not in sync on "
+                f"{_brokers([id_ for id_ in each.replicas if id_ not in each.isr])}",
+                "start what does not run, or see why it lags",
                 _describe(each.topic),
             )
             for each in partitions
@@ -322,7 +326,10 @@ def _replica_lone(seen: BrokersSeen) -> Iterable[Found] | Skipped:
         counts = Counter(each.topic for each in partitions if len(each.replicas) == 1)
         if counts and len(seen.brokers) > 1:
             topic, _ = counts.most_common(1)[0]
-            what = f"{sum(counts.values())} partitions have one replica, of topic {topic} for one"
+            total = sum(counts.values())
+            what = f"{total} partitions, of topic {topic} for one, have one replica each"
+            if total == 1:
+                what = f"a partition of topic {topic} has one replica"
             remedy = "name more replicas for them in a file for `quorate reassign start`"
             yield Found(topic, what, remedy, f"quorate reassign plan {shlex.quote(topic)} > moves.json")
 

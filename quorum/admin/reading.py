@@ -139,7 +139,9 @@ class Field(NamedTuple):
         """
         kind, says = self.kind, self.says
         wanted, fits = "of that form", False
-        remedy = f"send {self.name} as the description says: {says.text}"
+        remedy = (
+            f"send {self.name}: {says.text}" if says.text else f"send {self.name} as its description says"
+        )
         if kind is int:
             wanted = f"a whole number from {says.least} to {says.most}"
             remedy = f"send {wanted}"

@@ -21,6 +21,7 @@ import msgpack
 from quorum.changelog.rows import MSGPACK
 from quorum.console.upstream import Upstream
 from quorum.errors import UnreachableError
+from quorum.health.seen import TermRise
 
 #: of all znodes together
 CHANGES_MAX: Final = 300_000
@@ -29,6 +30,11 @@ DELETED_MAX: Final = 50_000
 #: of the times that are kept; older ones stand further apart
 MOMENTS_MAX: Final = 50_000
 MOMENT_MS: Final = 1_000
+#: beginnings of terms, and sessions with a name
+TERMS_MAX: Final = 1_000
+NAMED_MAX: Final = 10_000
+#: over which the rise of the term is counted
+TERM_SPAN_MS: Final = 3_600_000
 #: paths that one notice names; more of them are "anything"
 PATHS_MAX: Final = 200
 _PAGE_BYTES: Final = 1 << 20
@@ -61,6 +67,7 @@ class TimelineEvent(NamedTuple):
         kind: as in the timeline: election, controller, broker-up, leader, …
         subject: what it is about, as "broker 2" or "orders-0".
         text: what happened, a few words.
+        by: whose request it was, as "broker 1" or "session 0x2"; "": the cluster's own, or the subject's.
     """
 
     zxid: int
@@ -68,12 +75,18 @@ class TimelineEvent(NamedTuple):
     kind: str
     subject: str
     text: str
+    by: str = ""
 
 
 #: (op, path, data before, data after) → (kind, subject, text) of what a change means
 Meaning = Callable[[str, str, bytes | None, bytes | None], Iterable[tuple[str, str, str]]]
 #: told (last zxid, paths that changed; None: anything may have)
 Notice = Callable[[int, Sequence[str] | None], None]
+
+
+def session_text(session_id: int) -> str | None:
+    """Return how a session is written; None: it is the cluster's own."""
+    return f"session 0x{session_id & (2**64 - 1):x}" if session_id else None
 
 
 class History:
@@ -95,6 +108,10 @@ class History:
         self.first_ts_ms = 0
         self.last_ts_ms = 0
         self._term = 0
+        #: (time, term) of the first transaction of each term, rising
+        self._terms: deque[tuple[int, int]] = deque(maxlen=TERMS_MAX)
+        #: {session id: what registered itself in it}
+        self._names: dict[int, str] = {}
         #: (zxid, time) of about one transaction a second, rising
         self._moments: list[tuple[int, int]] = []
         #: whether all that a node has was read once
@@ -133,6 +150,7 @@ class History:
                         TimelineEvent(zxid, ts_ms, "election", "quorum", f"term {row['term']} began")
                     )
                 self._term = row["term"]
+            self._note_when(ts_ms)
             for change in row["changes"]:
                 paths.append(change["path"])
                 self._add(zxid, ts_ms, row["session_id"], change)
@@ -151,6 +169,23 @@ class History:
         text = f"node {leader_id} leads, term {term} began"
         self.events.append(TimelineEvent(max(self.last_zxid, 0), ts_ms, "election", "quorum", text))
         self._term = term
+        self._note_when(ts_ms)
+
+    def term_rise(self, now_ms: int) -> TermRise | str:
+        """Return how the term rose in the last hour, or in all that is known if that is less."""
+        if not self.caught_up.is_set() or not self._terms:
+            return "the change log is not read yet"
+        first_ms, before = self._terms[0]
+        since_ms = max(now_ms - TERM_SPAN_MS, first_ms)
+        for ts_ms, term in self._terms:
+            if ts_ms <= since_ms:
+                before = term
+        return TermRise(before, self._term, max(0, now_ms - since_ms) / 1000)
+
+    def _note_when(self, ts_ms: int) -> None:
+        # The founding has no time.
+        if ts_ms and (not self._terms or self._terms[-1][1] != self._term):
+            self._terms.append((ts_ms, self._term))
 
     def moment(self, zxid: int) -> int | None:
         """Return about when a transaction was, in milliseconds since 1970."""
@@ -180,7 +215,16 @@ class History:
         self._note_deleted(op, path, zxid)
         for meaning in self._meanings:
             for kind, subject, text in meaning(op, path, before, after):
-                self.events.append(TimelineEvent(zxid, ts_ms, kind, subject, text))
+                if kind == "broker-up":
+                    self._name(session_id, subject)
+                by = self._names.get(session_id) or (session_text(session_id) or "")
+                by = "" if by == subject else by
+                self.events.append(TimelineEvent(zxid, ts_ms, kind, subject, text, by))
+
+    def _name(self, session_id: int, subject: str) -> None:
+        self._names[session_id] = subject
+        if len(self._names) > NAMED_MAX:
+            del self._names[next(iter(self._names))]
 
     def _note_deleted(self, op: str, path: str, zxid: int) -> None:
         self._forget_gone(path)

@@ -193,7 +193,8 @@ class Watcher:
         processes = examine(PROCESS_CHECKS, ProcessesSeen(tuple(seen), time.time()))
         cluster_id = next((node.cluster_id for node in self._known.values() if node.cluster_id), None)
         looked = (each.examined for each in self._looked)
-        found = report(cluster_id, examine(QUORUM_CHECKS, quorum), *looked, processes)
+        terms = self.history.term_rise(int(time.time() * 1000))
+        found = report(cluster_id, examine(QUORUM_CHECKS, quorum._replace(terms=terms)), *looked, processes)
         return await self._publish(quorum, found)
 
     async def _examine(self, examiner: Examiner, quorum: QuorumSeen) -> Looked:

@@ -179,8 +179,9 @@ async def get_history(request: web.Request) -> web.Response:
 # -- actions -------------------------------------------------------------------------------------------------
 
 
-def _size(data: bytes | None) -> int:
-    return len(data or b"")
+def _size(data: bytes | None) -> str:
+    count = len(data or b"")
+    return f"{count} byte{'s' * (count != 1)}"
 
 
 def _decoded(found: Mapping[str, Any] | None) -> bytes | None:
@@ -209,7 +210,7 @@ async def _preview_set(call: PageCall, body: SetZnode) -> Mapping[str, object]:
     if body.version not in (-1, version):
         raise await _conflict(call, body.path, body.version, "")
     same = _decoded(now) == body.data
-    change = "the value stays the same" if same else f"{_size(_decoded(now))} become {_size(body.data)} bytes"
+    change = "the value stays the same" if same else f"{_size(_decoded(now))} become {_size(body.data)}"
     return {
         "text": f"Set {body.path}: {change}, version {version} becomes {version + 1}.",
         "version": version,
@@ -236,7 +237,7 @@ async def _set(call: PageCall, body: SetZnode) -> Mapping[str, object]:
 async def _preview_create(call: PageCall, body: CreateZnode) -> Mapping[str, object]:
     if await _read(call, body.path, None, children=False) is not None:
         raise await _conflict(call, body.path, -1, f"{body.path} exists")
-    return {"text": f"Create {body.path} with {_size(body.data)} bytes."}
+    return {"text": f"Create {body.path} with {_size(body.data)}."}
 
 
 async def _create(call: PageCall, body: CreateZnode) -> Mapping[str, object]:
@@ -274,7 +275,7 @@ async def _preview_delete(call: PageCall, body: DeleteZnode) -> Mapping[str, obj
         if stat["children_count"]
         else ""
     )
-    return {"text": f"Delete {body.path}, version {stat['version']}, {_size(_decoded(now))} bytes{below}."}
+    return {"text": f"Delete {body.path}, version {stat['version']}, {_size(_decoded(now))}{below}."}
 
 
 async def _delete(call: PageCall, body: DeleteZnode) -> Mapping[str, object]:

@@ -31,6 +31,12 @@ class ConsoleProcess:
         tls = next((words for node in layout.nodes if (words := dialling_words(node))), ())
         self._command = (*PROGRAM, "console", "--admin", urls, "--port", str(port), *tls, *options)
         self._process: asyncio.subprocess.Process | None = None
+        self._served = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it served, and ended by itself; one that never served has said why."""
+        return self._served and self._process is not None and self._process.returncode is not None
 
     async def start(self, parent_fd: int) -> str:
         """Start it.
@@ -54,11 +60,13 @@ class ConsoleProcess:
                     env=child_environment(),
                 )
         except OSError as error:
+            self._served = False
             return f"no console: {told_by_os(error, 'making its process')}"
         assert self._process.stdout is not None
         line = b""
         with contextlib.suppress(TimeoutError):
             line = await asyncio.wait_for(self._process.stdout.readline(), START_DEADLINE_S)
+        self._served = bool(line)
         if line:
             return line.decode(errors="replace").strip()
         told = " ".join(story_since(self._log, offset).split("\n")).strip()

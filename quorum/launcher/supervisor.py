@@ -206,6 +206,9 @@ class Supervisor:
         while not self._stopping.is_set():
             await _wait(self._stopping, POLL_S)
             await self._look()
+            if self._pages and self._pages.has_ended and not self._stopping.is_set():
+                said = await self._pages.start(self._pipe[0])
+                self._console.say(f"the console ended and was started again; {said}", "yellow")
 
     async def _is_settled(self) -> bool:
         """Look, and tell whether a node serves and nothing is expected of the others soon, or all stops.

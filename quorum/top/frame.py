@@ -6,13 +6,14 @@ terminal (`printable`). Pure; no state.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quorum.errors import printable
 from quorum.platform.terminal import table
 
-#: findings below the verdict
+#: checks below the verdict
 FINDINGS_MAX: Final = 4
 #: lines that a list has at least in a low terminal: its header, one row, and how many are missing
 _LEAST: Final = 3
@@ -113,12 +114,16 @@ def _head(fields: Mapping[str, Any]) -> list[Line]:
     said = "" if verdict == "healthy" else f": {printable(fields['sentence'])}"
     lines = [Line(f"{verdict}{said}", _STYLES[verdict])]
     found = fields["findings"][1:] if said else fields["findings"]
-    lines += [
-        Line(f"  {each['severity']} {each['check']}: {printable(each['what'])}")
-        for each in found[:FINDINGS_MAX]
-    ]
-    if len(found) > FINDINGS_MAX:
-        lines.append(Line(f"  … {len(found) - FINDINGS_MAX} more (quorate doctor)", "dim"))
+    # One line a check: a broker that is down is found in each of its partitions.
+    firsts = {each["check"]: each for each in reversed(found)}
+    total = Counter(each["check"] for each in found)
+    shown = [*total][:FINDINGS_MAX]
+    for check in shown:
+        more = f" (and {total[check] - 1} more)" if total[check] > 1 else ""
+        lines.append(Line(f"  {firsts[check]['severity']} {check}: {printable(firsts[check]['what'])}{more}"))
+    missing = len(found) - sum(total[check] for check in shown)
+    if missing:
+        lines.append(Line(f"  … {missing} more (quorate doctor)", "dim"))
     counts = (
         *(("zxid", fields["zxid"]), ("partitions", fields["partitions"]), ("offline", fields["offline"])),
         *(("under-replicated", fields["under_replicated"]), ("not preferred", fields["not_preferred"])),

@@ -52,6 +52,7 @@ def test_both_colour_schemes_and_a_narrow_screen_pass_axe(browser: Browser, url:
             expect(view).to_be_attached()
             pages.check()
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, address
+            expect(tab.locator("nav[aria-label=Main] a[aria-current]")).to_be_in_viewport(ratio=1)
         context.close()
 
 

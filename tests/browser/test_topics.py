@@ -66,17 +66,30 @@ def test_a_topic_shows_partitions_settings_and_groups(pages: Pages) -> None:
     expect(pages.get("partition", id=0, isr="1,2,3")).to_be_visible()
     tab.get_by_role("tab", name="Groups").click()
     expect(pages.get("group", name="billing", lag=RECORDS - 10)).to_contain_text("≥")
+    tab.set_viewport_size({"width": 400, "height": 800})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 400
+    tab.set_viewport_size({"width": 1280, "height": 860})
     tab.get_by_role("tab", name="Settings").click()
     expect(pages.get("setting", name="retention.ms", changed="false")).to_be_visible()
     pages.press("Change settings")
     box = tab.locator("[role=dialog]")
     box.get_by_label("Setting").select_option("retention.ms")
+    # The value is that of the setting that was chosen.
+    expect(box.get_by_label("Value")).to_have_value("604800000")
+    box.get_by_label("Value").fill("a week")
+    box.get_by_role("button", name="Preview").click()
+    expect(tab.get_by_role("alert")).to_contain_text("Invalid value a week")
+    pages.expected = ("the server responded with a status of 409",)
     box.get_by_label("Value").fill("86400000")
     box.get_by_role("button", name="Preview").click()
     expect(pages.get("preview")).to_contain_text("becomes 86400000")
     box.get_by_role("button", name="Confirm").click()
     expect(pages.get("setting").first).to_have_attribute("data-name", "retention.ms")
     expect(pages.get("setting", name="retention.ms", changed="true")).to_contain_text("86400000")
+    # Who had committed what is in znodes; where logs ended is not.
+    zxid = tab.get_by_label("As of").get_attribute("max")
+    pages.open(f"#/topics/orders?tab=groups&as_of={zxid}")
+    expect(pages.get("group", name="billing")).to_contain_text("unknown")
     pages.open("#/topics/never", state="empty")
 
 
@@ -144,6 +157,8 @@ def test_the_heat_map_moves_by_keys(pages: Pages) -> None:
 
 
 def test_a_broker_that_is_killed_shows_in_topics_and_partitions(pages: Pages, cluster: BrokerCluster) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin.create_topics([NewTopic("struck", 6, 3)])
     pages.open("#/partitions?show=all")
     cluster.kill(2)
     pages.open("#/topics")
@@ -153,9 +168,14 @@ def test_a_broker_that_is_killed_shows_in_topics_and_partitions(pages: Pages, cl
     pages.open()
     expect(pages.get("broker", id=2, status="down")).to_be_visible()
     expect(pages.get("under-replicated")).not_to_have_attribute("data-value", "0")
+    # What is found in each partition does not push nodes and brokers out of sight.
+    expect(pages.get("folded")).to_contain_text("struck-")
+    expect(pages.tab.locator(".findings > li").nth(6)).to_have_count(0)
     cluster.start_broker(2)
     cluster.wait_ready(2)
     expect(pages.get("under-replicated", value=0)).to_be_visible()
+    admin.delete_topics(["struck"])
+    admin.close()
     pages.expected = ("the server responded with a status of 503",)
 
 

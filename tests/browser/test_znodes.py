@@ -79,6 +79,26 @@ def test_an_edit_is_previewed_confirmed_and_told(pages: Pages, zookeeper: KazooC
     assert now(zookeeper, "/edit-me") == b"after"
 
 
+def test_bytes_that_are_no_text_are_edited_as_hex_and_never_guessed(
+    pages: Pages, zookeeper: KazooClient
+) -> None:
+    # A text area would turn the line break into another one.
+    zookeeper.create("/lines", b"a\r\n")
+    pages.open("#/znodes?path=/lines")
+    pages.press("Edit")
+    box, preview = dialog(pages), dialog(pages).get_by_role("button", name="Preview")
+    expect(box.get_by_label("Data")).to_have_value("610d0a")
+    for wrong in ("610d0", "610d0g"):
+        box.get_by_label("Data").fill(wrong)
+        preview.click()
+        expect(box.get_by_role("alert")).to_contain_text("two hex digits a byte")
+    box.get_by_label("Data").fill("62 0d 0A")
+    preview.click()
+    box.get_by_role("button", name="Confirm").click()
+    expect(box).to_have_count(0)
+    assert now(zookeeper, "/lines") == b"b\r\n"
+
+
 def test_a_conflict_is_explained_and_what_was_typed_stays(pages: Pages, zookeeper: KazooClient) -> None:
     zookeeper.create("/both", b"first")
     pages.open("#/znodes?path=/both")

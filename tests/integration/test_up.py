@@ -549,6 +549,18 @@ def test_where_the_extra_is_not_installed_the_nodes_run_alone(tmp_path: Path, po
     assert "stopped 1 processes" in output.read_text()
 
 
+def console_pid(port: int) -> int:
+    """The process of the console that listens there."""
+    words = f"console\0--admin\0.*--port\0{port}\0".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if re.search(words, path.read_bytes()):
+                found.append(int(path.parent.name))
+    (pid,) = found
+    return pid
+
+
 def test_the_console_is_started_and_ended_with_the_cluster(tmp_path: Path, ports: Ports) -> None:
     data_dir = tmp_path / "data"
     with contextlib.closing(socket.socket()) as free:
@@ -562,6 +574,8 @@ def test_the_console_is_started_and_ended_with_the_cluster(tmp_path: Path, ports
         running.wait_for(f"console: http://127.0.0.1:{port}/")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez") as answer:
             assert answer.status == 200
+        os.kill(console_pid(port), signal.SIGKILL)
+        running.wait_for(f"the console ended and was started again; console: http://127.0.0.1:{port}/")
         assert running.stop() == 0
     with contextlib.closing(socket.socket()) as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

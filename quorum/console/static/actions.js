@@ -1,7 +1,7 @@
 // A change: a dialog with its fields, a preview, a confirmation; a conflict is explained, and what was typed stays.
 import { html, signal, useEffect, useRef, useState } from "./libraries.js";
 import { act } from "./state.js";
-import { bytesOf, formatted, plain } from "./text.js";
+import { bytesOf, formatted, plain, told } from "./text.js";
 
 const open = signal(null);
 export const done = signal("");
@@ -9,7 +9,7 @@ export const done = signal("");
 /**
  * Open a dialog.
  * title: what the button says; action: name of the action; fields: [{name, label, kind, value, options, hint, when}],
- * when: (values) → whether the field is there;
+ * when: (values) → whether the field is there; fills: (value) → what other fields are when it is chosen;
  * body: (values) → what is sent; confirmName: [names, one of which has to be typed]; onDone: (answer) → void.
  */
 export function openDialog(action) {
@@ -30,7 +30,8 @@ function Dialog({ title, action, intro, fields = [], body, confirmName = null, r
   useEffect(() => box.current.showModal(), []);
   const close = () => (open.value = null);
   const change = (name) => (event) => {
-    setValues({ ...values, [name]: event.currentTarget.value });
+    const value = event.currentTarget.value;
+    setValues({ ...values, [name]: value, ...fields.find((each) => each.name === name).fills?.(value) });
     setPreview(null);
     setProblem(null);
   };
@@ -83,11 +84,11 @@ function Dialog({ title, action, intro, fields = [], body, confirmName = null, r
           onInput=${(event) => setTyped(event.currentTarget.value)} /></label>`}
       ${preview && html`<div class="preview" data-testid="preview"><strong>Preview</strong><${Preview} found=${preview} /></div>`}
       ${conflict && html`<${Conflict} found=${conflict} onUse=${rebase && conflict.fields.current ? useNow : null} />`}
-      ${problem && !conflict && html`<div class="notice error" role="alert" data-testid=${denied ? "denied" : null}>${denied && html`<strong>You may not do this.</strong> `}${plain(problem.message)}. ${plain(problem.remedy)}</div>`}
+      ${problem && !conflict && html`<div class="notice error" role="alert" data-testid=${denied ? "denied" : null}>${denied && html`<strong>You may not do this.</strong> `}${told(problem)}</div>`}
       <div class="buttons">
         <button type="button" onClick=${close}>Cancel</button>
-        <button type="button" disabled=${busy} onClick=${look}>Preview</button>
-        <button type="button" class=${danger ? "danger" : "primary"} disabled=${busy || !preview || !named} onClick=${confirm}>
+        <button type="button" class=${preview ? "" : "primary"} disabled=${busy} onClick=${look}>Preview</button>
+        <button type="button" class=${danger ? "danger" : preview ? "primary" : ""} disabled=${busy || !preview || !named} onClick=${confirm}>
           Confirm
         </button>
       </div>

@@ -25,11 +25,17 @@ const PAGES = [
 function Frame() {
   const { page, name } = address.value;
   const found = PAGES.find(([id]) => id === page);
+  const bar = useRef(null);
+  useEffect(() => {
+    // Where the screen is narrow, the link of this page may be out of sight.
+    const link = bar.current.querySelector("[aria-current]");
+    if (link) bar.current.scrollLeft = link.offsetLeft - (bar.current.clientWidth - link.offsetWidth) / 2;
+  }, [page]);
   const Page = (name === null ? found?.[2] : found?.[3]) ?? Nothing;
   return html`<a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main").focus())}>Skip to the page</a>
     <header><div class="bar">
       <a class="brand" href=${hrefOf("overview")}><img src="icon.svg" alt="" width="24" height="24" />Quorate</a>
-      <nav aria-label="Main">
+      <nav aria-label="Main" ref=${bar}>
         ${PAGES.map(([id, text]) => html`<a key=${id} href=${hrefOf(id)} aria-current=${id === page ? "page" : null}>${text}</a>`)}
       </nav>
       ${session.value?.read_only && html`<span class="chip role">read only</span>`}
@@ -51,13 +57,13 @@ function SignIn() {
 }
 
 function Nothing() {
-  return html`<${Main} page=${address.value.page} title="Not found" state="error"><h1>There is no such page</h1><//>`;
+  return html`<${Main} page=${address.value.page} title="Not found" state="empty"><h1>There is no such page</h1><p><a href=${hrefOf("overview")}>To the overview</a></p><//>`;
 }
 
 function Verdict() {
   const { verdict, check, sentence } = live.value;
   if (!verdict) return html`<div class="verdict waiting"></div>`;
-  return html`<a class="verdict ${verdict}" href=${hrefOf("overview", null, { as_of: null })} data-testid="verdict" data-verdict=${verdict}
+  return html`<a class="verdict ${verdict} ${asOf() === null ? "" : "of-now"}" href=${hrefOf("overview", null, { as_of: null })} data-testid="verdict" data-verdict=${verdict}
     data-check=${check}>${plain(sentence)}</a>`;
 }
 

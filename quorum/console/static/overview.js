@@ -1,9 +1,9 @@
 // The overview: how the cluster is, what is wrong with it, nodes, brokers, partitions.
 import { html, useEffect, useRef, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
-import { Chip, Main, Sparkline } from "./parts.js";
+import { Chip, Main, Prose, Sparkline } from "./parts.js";
 import { asOf, get, hrefOf, live, mayAct, useView } from "./state.js";
-import { byteRateText, count, counted, plain, rateText } from "./text.js";
+import { byteRateText, count, plain, rateText } from "./text.js";
 
 export function Overview() {
   const past = asOf();
@@ -78,23 +78,40 @@ function Rate() {
   </div>`;
 }
 
-const FINDINGS_SHOWN = 50;
+// Of each check, and of all together: a broker that is down is found in each of its partitions.
+const OF_A_CHECK = 3, FINDINGS_SHOWN = 6, FOLDED_MAX = 100;
+
+function folded(found) {
+  const seen = {};
+  const heads = found.filter((each) => (seen[each.check] = (seen[each.check] ?? 0) + 1) <= OF_A_CHECK).slice(0, FINDINGS_SHOWN);
+  return [heads, found.filter((each) => !heads.includes(each))];
+}
 
 function Findings({ found }) {
   if (!found.length) return html`<p class="good">Every check that could be made found nothing.</p>`;
-  return html`<section><h2 id="findings">Findings</h2>
+  const [heads, rest] = folded(found);
+  const throttled = mayAct("remove-throttle") && found.some((each) => each.check === "throttle-stale");
+  return html`<section><div class="head"><h2 id="findings">Findings</h2>
+    <span class="spring"></span>${throttled && html`<button onClick=${unthrottle}>Remove throttle</button>`}</div>
     <ul class="findings">
-      ${found.slice(0, FINDINGS_SHOWN).map(
+      ${heads.map(
         (each, at) => html`<li key=${at} class=${each.severity}>
           <${Chip} kind=${each.severity}>${each.severity}<//>
-          <div><strong>${plain(each.what)}</strong><p>${plain(each.why)}. ${plain(each.remedy)}.</p>
+          <div><strong>${plain(each.what)}</strong><p><${Prose} text=${each.why} /> <${Prose} text=${each.remedy} /></p>
             ${each.command && html`<code>${plain(each.command)}</code>`}</div>
         </li>`,
       )}
     </ul>
-    ${found.length > FINDINGS_SHOWN && html`<p>… and ${counted(found.length - FINDINGS_SHOWN, "more")}: see quorate doctor --json</p>`}
+    ${rest.length > 0 &&
+    html`<details class="rest" data-testid="folded" data-count=${rest.length}><summary>${count(rest.length)} more</summary>
+      <ul>${rest.slice(0, FOLDED_MAX).map((each, at) => html`<li key=${at}>${plain(each.what)} <small>${each.check}</small></li>`)}</ul>
+      ${rest.length > FOLDED_MAX && html`<p>… and ${count(rest.length - FOLDED_MAX)} more: <code>quorate doctor --json</code> has all.</p>`}
+    </details>`}
   </section>`;
 }
+
+const unthrottle = () =>
+  openDialog({ title: "Remove throttle", action: "remove-throttle", intro: "Replicas are copied as fast as they can be.", body: () => ({}) });
 
 function transfer(nodes) {
   const others = nodes.filter((each) => each.voter && each.role === "follower");

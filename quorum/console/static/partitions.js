@@ -157,7 +157,7 @@ function HeatMap({ brokers, cells }) {
     return found(event.clientX - place.left, event.clientY - place.top + box.current.scrollTop);
   };
   const cell = at !== null && at < cells ? placed(at).cell : null;
-  return html`<div class="heatmap" data-testid="heatmap" data-cells=${cells} ref=${box} onScroll=${soon}>
+  return html`<div class="heatmap" data-testid="heatmap" data-cells=${cells} ref=${box} style=${{ maxHeight: `${height + 2}px` }} onScroll=${soon}>
       <canvas ref=${canvas} tabindex="0" role="application" aria-label=${`Heat map of ${counted(cells, "replica")}: arrow keys move, Enter opens the topic`} onKeyDown=${move}
         onPointerMove=${(event) => setAt(under(event))} onClick=${(event) => { const index = under(event); if (index !== null) location.hash = hrefOf("topics", placed(index).cell.topic); }}
         onFocus=${() => at === null && setAt(0)}></canvas>

@@ -1,7 +1,7 @@
 // Small parts that several pages have.
 import { html, useEffect, useRef, useState } from "./libraries.js";
 import { address, asOf } from "./state.js";
-import { plain } from "./text.js";
+import { plain, prose, told } from "./text.js";
 
 /** The view of a page: its state is set together with its content. */
 export function Main({ page, name = null, state, title, problem = null, children }) {
@@ -31,8 +31,7 @@ const NOTICES = {
 function Notice({ state, problem }) {
   if (state === "loading") return html`<p class="loading" aria-live="polite">Loading…</p>`;
   if (!NOTICES[state]) return null;
-  const told = problem ? `${problem.message}. ${problem.remedy}` : "";
-  return html`<div class="notice ${state}"><strong>${NOTICES[state]}</strong> ${told && plain(told)}</div>`;
+  return html`<div class="notice ${state}"><strong>${NOTICES[state]}</strong> ${problem && told(problem)}</div>`;
 }
 
 export function Tabs({ label, tabs, selected, onSelect }) {
@@ -90,6 +89,9 @@ export function Formats({ value, onChange, id = "format" }) {
     </select>
   </label>`;
 }
+
+/** A sentence of ours; what stands in backticks is to be typed. */
+export const Prose = ({ text }) => prose(text).split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
 
 export const Chip = ({ kind, children }) => html`<span class="chip ${kind}">${children}</span>`;
 

@@ -15,6 +15,19 @@ function escaped(char) {
 /** A foreign text in one line: control and bidirectional characters as escapes. */
 export const plain = (text) => String(text).replace(ODD, escaped);
 
+/** A sentence of ours that begins small and ends without a stop. */
+export function prose(text) {
+  const shown = plain(text);
+  // Names of fields and paths stay as they are.
+  const begun = /^[a-z]+[ ,]/.test(shown) ? `${shown[0].toUpperCase()}${shown.slice(1)}` : shown;
+  return stopped(begun);
+}
+
+const stopped = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
+
+/** What a problem is, and what helps. */
+export const told = ({ message, remedy }) => `${stopped(plain(message))} ${remedy ? prose(remedy) : ""}`;
+
 /** The same, with its lines. */
 export const lines = (text) => text.replace(ODD, (char) => (char === "\n" || char === "\t" ? char : escaped(char)));
 

@@ -28,7 +28,7 @@ export function Timeline() {
         (each, index) => html`<li key=${`${each.zxid} ${index}`} class=${each.kind} data-testid="event" data-zxid=${each.zxid} data-kind=${each.kind}>
           <time title=${timeText(each.ts_ms)}>${timeText(each.ts_ms)}</time>
           <span class="kind ${each.kind}">${each.kind}</span>
-          <span class="what"><strong>${plain(each.subject)}</strong> ${plain(each.text)}</span>
+          <span class="what"><strong>${plain(each.subject)}</strong> ${plain(each.text)}${each.by ? html` <small class="by">by ${plain(each.by)}</small>` : ""}</span>
           <small>${agoText(each.ts_ms)}</small>
           <button class="quiet" onClick=${() => setParams({ as_of: each.zxid })} aria-label=${`Show everything as of zxid ${each.zxid}`}>zxid ${each.zxid}</button>
         </li>`,

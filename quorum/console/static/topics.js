@@ -3,15 +3,15 @@ import { html, useRef, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
 import { Chip, Formats, Main, Search, Tabs, Trend } from "./parts.js";
 import { address, asOf, get, hrefOf, mayAct, session, setParams, useView } from "./state.js";
-import { byteRateText, bytesOf, bytesText, count, counted, formatted, momentOf, plain, rateText, textOf, timeText, waitText } from "./text.js";
+import { byteRateText, bytesOf, bytesText, count, counted, formatted, momentOf, plain, rateText, textOf, timeText, told, waitText } from "./text.js";
 
 // Ends of logs are in no znode: they are asked for again and again.
 const EVERY_MS = 2500;
 const brokerPath = (path) => /^\/(brokers|consumers|config|admin)\//.test(path);
 
 const COLUMNS = [
-  ["name", "Topic", "ascending"], ["state", "State", "descending"], [null, "Partitions"], [null, "Records"],
-  [null, "In"], [null, "Out"], ["size", "Size", "descending"], ["lag", "Lag", "descending"],
+  ["name", "Topic", "ascending"], ["state", "State", "descending"], [null, "Partitions", "minor"], [null, "Records", "minor"],
+  [null, "In", "minor"], [null, "Out", "minor"], ["size", "Size", "descending"], ["lag", "Lag", "descending"],
 ];
 
 export function Topics() {
@@ -40,14 +40,14 @@ export function Topics() {
       <thead><tr>${COLUMNS.map(([key, label, order], at) => key
         ? html`<th key=${at} scope="col" class=${at > 1 ? "n" : ""} aria-sort=${sort === key ? order : "none"}>
             <button onClick=${() => setParams({ sort: key }, { replace: true })}>${label}</button></th>`
-        : html`<th key=${at} scope="col" class="n">${label}</th>`)}</tr></thead>
+        : html`<th key=${at} scope="col" class="n ${order}">${label}</th>`)}</tr></thead>
       <tbody>${found.items.map((each) => html`<tr key=${each.name} data-testid="topic" data-name=${each.name} data-lag=${each.lag} data-status=${each.status}>
         <th scope="row"><a href=${hrefOf("topics", each.name)}>${plain(each.name)}</a></th>
         <td><${Chip} kind=${each.status}>${each.status}<//>${each.problem ? html` <small>${plain(each.problem)}</small>` : ""}</td>
-        <td class="n">${count(each.partitions)}${each.replicas > 1 && html` <small>× ${each.replicas}</small>`}</td>
-        <td class="n">${count(each.records)}</td>
-        <td class="n" title=${`${rateText(each.rate?.records_in)} records`}>${byteRateText(each.rate?.bytes_in)}</td>
-        <td class="n" title="Records that groups commit">${rateText(each.rate?.records_out)}</td>
+        <td class="n minor">${count(each.partitions)}${each.replicas > 1 && html` <small>× ${each.replicas}</small>`}</td>
+        <td class="n minor">${count(each.records)}</td>
+        <td class="n minor" title=${`${rateText(each.rate?.records_in)} records`}>${byteRateText(each.rate?.bytes_in)}</td>
+        <td class="n minor" title="Records that groups commit">${rateText(each.rate?.records_out)}</td>
         <td class="n">${each.bytes === null ? "unknown" : bytesText(each.bytes)}</td>
         <td class="n">${each.lag === "0" ? html`<span class="soft">0</span>` : html`<strong>${count(each.lag)}</strong>`}</td>
       </tr>`)}</tbody>
@@ -92,7 +92,8 @@ function TopicButtons({ name, found }) {
   const reassign = () =>
     openDialog({ title: "Reassign", action: "reassign", intro: html`The replicas of one partition of <code>${plain(name)}</code> move; the first one is to lead it.`,
       fields: [
-        { name: "partition", label: "Partition", kind: "select", value: "0", options: found.partitions.map((each) => [String(each.id), `${each.id}: now on ${each.replicas.join(", ")}`]) },
+        { name: "partition", label: "Partition", kind: "select", value: "0", options: found.partitions.map((each) => [String(each.id), `${each.id}: now on ${each.replicas.join(", ")}`]),
+          fills: (id) => ({ replicas: found.partitions.find((each) => String(each.id) === id).replicas.join(",") }) },
         { name: "replicas", label: "Brokers", value: found.partitions[0]?.replicas.join(",") ?? "", hint: "Ids by commas, as 2,3,1." },
         { name: "throttle", label: "Throttle", kind: "number", value: "0", hint: "Bytes a second of each broker; 0: none." },
       ],
@@ -154,7 +155,7 @@ function Records({ name, found }) {
         if (done) break;
       }
     } catch (problem) {
-      setRead({ items, told: `${problem.message}. ${problem.remedy}`, reading: false, failed: true });
+      setRead({ items, told: told(problem), reading: false, failed: true });
     }
     if (running.current === mine) running.current = null;
   };
@@ -200,7 +201,8 @@ function Settings({ name, found }) {
       action: "change-settings",
       intro: html`Topic <code>${plain(name)}</code>`,
       fields: [
-        { name: "setting", label: "Setting", kind: "select", value: row?.name ?? found.settings[0]?.name, options: found.settings.map((each) => [each.name, each.name]) },
+        { name: "setting", label: "Setting", kind: "select", value: row?.name ?? found.settings[0]?.name, options: found.settings.map((each) => [each.name, each.name]),
+          fills: (chosen) => ({ value: found.settings.find((each) => each.name === chosen).value ?? "" }) },
         { name: "value", label: "Value", value: row?.value ?? "", hint: "Empty: back to the default." },
       ],
       body: (values) => ({ name, setting: values.setting, value: values.value }),
@@ -216,8 +218,8 @@ function Settings({ name, found }) {
 
 function InGroups({ found }) {
   if (!found.groups.length) return html`<p class="nothing">No group has committed an offset of it.</p>`;
-  return html`<table><thead><tr><th scope="col">Group</th><th scope="col">State</th><th scope="col" class="n">Partitions</th><th scope="col" class="n">Lag</th><th scope="col" class="n" title="The oldest record that is not committed waits at least so long">Waits</th><th scope="col" title="Of all that the group reads">Trend</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Groups"><table><thead><tr><th scope="col">Group</th><th scope="col">State</th><th scope="col" class="n">Partitions</th><th scope="col" class="n">Lag</th><th scope="col" class="n" title="The oldest record that is not committed waits at least so long">Waits</th><th scope="col" title="Of all that the group reads">Trend</th></tr></thead>
     <tbody>${found.groups.map((each) => html`<tr key=${each.name} data-testid="group" data-name=${each.name} data-lag=${each.lag} data-seconds=${each.seconds} data-trend=${each.trend} data-status=${each.state}>
       <th scope="row"><a href=${hrefOf("groups", each.name)}>${plain(each.name)}</a></th><td><${Chip} kind=${each.state}>${plain(each.state ?? "unknown")}<//></td>
-      <td class="n">${each.partitions}</td><td class="n">${count(each.lag)}</td><td class="n">${waitText(each.seconds)}</td><td><${Trend} trend=${each.trend} /></td></tr>`)}</tbody></table>`;
+      <td class="n">${each.partitions}</td><td class="n">${count(each.lag)}</td><td class="n">${waitText(each.seconds)}</td><td><${Trend} trend=${each.trend} /></td></tr>`)}</tbody></table></div>`;
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "./libraries.js";
 import { openDialog } from "./actions.js";
 import { Chip, Formats, Main, Search, Tabs } from "./parts.js";
-import { address, asOf, get, hrefOf, mayAct, setParams, useView } from "./state.js";
+import { address, asOf, get, hrefOf, mayAct, Problem, setParams, useView } from "./state.js";
 import { agoText, base64Of, bytesOf, bytesText, count, formatted, plain, textOf, timeText } from "./text.js";
 
 const parentOf = (path) => path.slice(0, path.lastIndexOf("/")) || "/";
@@ -136,13 +136,15 @@ function Buttons({ path, found, tab }) {
 /** A value as a field has it, and back: hex where it is no text. */
 function editable(bytes) {
   const text = bytes === null ? "" : textOf(bytes);
-  if (text !== null) return { value: text, read: (typed) => base64Of(new TextEncoder().encode(typed)) };
+  // A text area turns CR into LF.
+  if (text !== null && !text.includes("\r")) return { value: text, read: (typed) => base64Of(new TextEncoder().encode(typed)) };
   const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   const read = (typed) => {
     const digits = typed.replace(/\s/g, "");
+    if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Problem(400, { detail: "The data are not two hex digits a byte", remedy: "Write them as 00 ff." });
     return base64Of(Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16)));
   };
-  return { value: hex, read, hint: "It is no text: two hex digits a byte." };
+  return { value: hex, read, hint: "It is no plain text: two hex digits a byte." };
 }
 
 function edit(path, found, given = found.data, title = "Edit") {

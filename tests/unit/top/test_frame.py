@@ -61,11 +61,18 @@ def test_a_frame_has_all_of_it() -> None:
     ]
 
 
-def test_the_worst_finding_is_the_verdict_and_the_next_ones_follow() -> None:
-    shown = texts(seen(findings=7))
+def test_the_worst_finding_is_the_verdict_and_a_line_of_each_check_follows() -> None:
+    fields = seen(findings=53)
+    fields["findings"] += [
+        {"severity": "info", "check": check, "what": f"{check} {number}"}
+        for check in ("one", "two", "three", "four")
+        for number in range(2)
+    ]
+    shown = texts(fields)
     assert shown[0] == "warning: node 0 is down: start it"
     assert shown[1:6] == [
-        *(f"warning node-down: node {each}" for each in (1, 2, 3, 4)),
+        "warning node-down: node 1 (and 51 more)",
+        *(f"info {check}: {check} 0 (and 1 more)" for check in ("one", "two", "three")),
         "… 2 more (quorate doctor)",
     ]
 
