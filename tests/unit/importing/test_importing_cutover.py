@@ -61,16 +61,12 @@ class Target:
 
     def __init__(self) -> None:
         self.driver = Driver()
-        self._floor = 0
 
     async def start(self) -> None:
         pass
 
     async def close(self) -> None:
         pass
-
-    async def begin(self) -> None:
-        self._step("begin", 0, None)
 
     async def write(self, zxid_min: int, changes: list[Any]) -> int:
         return self._step("write", zxid_min, changes)
@@ -86,6 +82,7 @@ class Target:
         return zxid
 
     async def listing(self) -> dict[str, str]:
+        self._step("begin", 0, None)
         return {node.path: node.digest().hex() for node in walk(self.driver.machine.tree)}
 
 
