@@ -78,7 +78,7 @@ async def _post_import(request: web.Request, body: StepBody) -> StepDone:
     kind, changes = body.step.value, None
     if body.changes is not None:
         try:
-            changes = msgpack.unpackb(body.changes, raw=False, strict_map_key=False)
+            changes = msgpack.unpackb(body.changes, raw=False)
         except (ValueError, msgpack.exceptions.UnpackException) as error:
             raise BadInputError(f"changes are not msgpack: {error}", _EXAMPLE, "changes") from error
     result = await request.app[IMPORT]([kind, body.source, body.zxid_min, changes])
@@ -124,6 +124,6 @@ async def _get_znodes(request: web.Request) -> web.StreamResponse:
 
 
 def _rows(machine: StateMachine) -> Iterator[bytes]:
-    """Yield a line per znode: [path, digest, children ever created]."""
+    """Yield a line per znode: [path, digest]."""
     for node in walk(machine.tree):
         yield json.dumps([node.path, node.digest().hex()]).encode() + b"\n"
