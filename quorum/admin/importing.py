@@ -1,7 +1,7 @@
 """Endpoints of an import: how it stands, its steps, and what the target holds, for `quorate import`.
 
 Decides what a well-formed step is and how a refusal is worded; what a step does, quorum.core.importing says.
-Access lists do not count: it is an operator who asks. No state.
+Access lists do not count, and steps write users and access lists, too: it is an admin who asks. No state.
 
 Source: docs/migrate.md; docs/http.md.
 """
@@ -72,13 +72,13 @@ async def _get_import(request: web.Request) -> ImportNow:
     return {"source": source or None, "zxid": machine.zxid, "znodes": machine.tree.node_count}
 
 
-@ENDPOINTS.add("POST", "/v1/import", example=_EXAMPLE, bytes_max=BODY_BYTES_MAX)
+@ENDPOINTS.add("POST", "/v1/import", role=AdminRole.ADMIN, example=_EXAMPLE, bytes_max=BODY_BYTES_MAX)
 async def _post_import(request: web.Request, body: StepBody) -> StepDone:
     """Begin an import, write some of it, or open the cluster to clients."""
     kind, changes = body.step.value, None
     if body.changes is not None:
         try:
-            changes = msgpack.unpackb(body.changes, raw=False, strict_map_key=False)
+            changes = msgpack.unpackb(body.changes, raw=False)
         except (ValueError, msgpack.exceptions.UnpackException) as error:
             raise BadInputError(f"changes are not msgpack: {error}", _EXAMPLE, "changes") from error
     result = await request.app[IMPORT]([kind, body.source, body.zxid_min, changes])
@@ -124,6 +124,6 @@ async def _get_znodes(request: web.Request) -> web.StreamResponse:
 
 
 def _rows(machine: StateMachine) -> Iterator[bytes]:
-    """Yield a line per znode: [path, digest, children ever created]."""
+    """Yield a line per znode: [path, digest]."""
     for node in walk(machine.tree):
         yield json.dumps([node.path, node.digest().hex()]).encode() + b"\n"

@@ -84,7 +84,6 @@ class ImportRounds:
 
     async def begin(self) -> None:
         """Begin the import, or go on with it: see what the target holds."""
-        await self._target.begin()
         self._held = await self._target.listing()
         self._children = Counter(_parent(path) for path in self._held if path != "/")
 
@@ -175,7 +174,6 @@ class ImportRounds:
         Raises:
             DifferenceError: they differ.
         """
-        await self._target.begin()
         held = await self._target.listing()
         different = [
             path for path in sorted({*held, *totals.digests}) if held.get(path) != totals.digests.get(path)

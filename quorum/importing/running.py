@@ -207,10 +207,14 @@ class _LiveImport:
         give_up_s = self._loop.time() + self._wanted.timeout_s
         while True:
             await self._until_quiet(give_up_s)
+            zxid = self._source.zxid
             # What no watch tells of, and what the files say of nodes that came since.
             totals = await self._copy()
-            if await self._is_quiet():
+            # An access list that was set meanwhile shows in the zxid alone.
+            if await self._is_quiet() and self._source.zxid == zxid:
                 break
+            if self._loop.time() >= give_up_s:
+                raise self._still_changes()
         known = self._wanted.files is not None
         await _open(self._rounds, totals, self._report, begun_s, lifetimes_known=known)
 
@@ -232,13 +236,16 @@ class _LiveImport:
             if quiet_since_s >= self._wanted.quiet_s and await self._is_quiet():
                 return
             if now_s >= give_up_s:
-                where = f", last at {source.last_change}" if source.last_change else ""
-                problem = f"the source still changes after {self._wanted.timeout_s:g} s{where}"
-                remedy = "stop what writes there and run the cutover again, or let it wait with --timeout"
-                raise ImportFailedError(problem, remedy)
+                raise self._still_changes()
             wait_s = min(max(self._wanted.quiet_s - quiet_since_s, 0.01), give_up_s - now_s)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(source.news.wait(), wait_s)
+
+    def _still_changes(self) -> ImportFailedError:
+        where = f", last at {self._source.last_change}" if self._source.last_change else ""
+        problem = f"the source still changes after {self._wanted.timeout_s:g} s{where}"
+        remedy = "stop what writes there and run the cutover again, or let it wait with --timeout"
+        return ImportFailedError(problem, remedy)
 
 
 def _lifetimes(folder: Path) -> Lifetimes:

@@ -398,6 +398,13 @@ def test_events_come_in_order_and_go_on_behind_the_last_one(node: Ensemble, clie
     assert ask(node, "GET", "/v1/events?from_zxid=-2")[0] == 400
 
 
+@pytest.mark.parametrize("changes", [b"\x81\x90\x00", b"\x81\x01\x00", b"\x92", b"\xc1", b"\xa1\xff"])
+def test_changes_of_an_import_that_are_no_msgpack_are_refused(node: Ensemble, changes: bytes) -> None:
+    step = {"step": "write", "source": "zk", "zxid_min": 1, "changes": base64.b64encode(changes).decode()}
+    status, answer = ask(node, "POST", "/v1/import", step)
+    assert (status, answer["error"].partition(":")[0]) == (400, "changes are not msgpack")
+
+
 def test_an_event_comes_when_its_transaction_is_committed(node: Ensemble, client: KazooClient) -> None:
     url = f"{node.admin_urls[0]}/v1/events"
     with urlopen(url, timeout=DEADLINE_S) as stream:

@@ -29,14 +29,12 @@ examples:
   quorate backup s3://bucket/quorate/2026-11-27
 """
 
-_DEFAULT_URLS = ",".join(f"http://127.0.0.1:{port}" for port in (8181, 8182, 8183))
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     parser.add_argument("target", metavar="TARGET", help="a folder that is missing or empty, or a URL")
     about = "admin ports of nodes, asked in this order (default: 8181 to 8183 of 127.0.0.1)"
-    parser.add_argument("--admin", metavar="URL,…", default=_DEFAULT_URLS, help=about)
+    parser.add_argument("--admin", metavar="URL,…", default="", help=about)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_tls_options(parser)
 
@@ -45,8 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Take it, verify it and print the report."""
     from quorum.backup.places import new_backup
     from quorum.backup.taking import take
+    from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS
 
-    urls = checked_urls(arguments.admin)
+    urls = checked_urls(arguments.admin) or DEFAULT_ADMIN_URLS
     with new_backup(arguments.target) as folder:
         manifest = take(urls, folder)
     report = _report(arguments.target, manifest)

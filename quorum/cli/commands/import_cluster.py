@@ -27,8 +27,6 @@ examples:
   quorate import --from zk1:2181,zk2:2181,zk3:2181 --from-auth super.txt --cutover
   quorate import --from-files /var/lib/zookeeper --cutover       files of a stopped server
 """
-#: of `quorate up`
-_DEFAULT_ADMIN: Final = "http://127.0.0.1:8181,http://127.0.0.1:8182,http://127.0.0.1:8183"
 _QUIET_S: Final = 3.0
 _TIMEOUT_S: Final = 60.0
 _CREDENTIALS_MAX: Final = 32
@@ -41,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-files", metavar="DIR", type=Path, help=about)
     about = "lines scheme:credential that are proved to the source, as digest:super:PASSWORD"
     parser.add_argument("--from-auth", metavar="FILE", type=Path, help=about)
-    about = f"admin ports of this cluster's nodes (default: {_DEFAULT_ADMIN})"
-    parser.add_argument("--admin", metavar="URL,…", default=_DEFAULT_ADMIN, help=about)
+    about = "admin ports of this cluster's nodes (default: 8181 to 8183 of 127.0.0.1)"
+    parser.add_argument("--admin", metavar="URL,…", default="", help=about)
     parser.add_argument("--cutover", action="store_true", help="compare, and open this cluster to clients")
     about = f"the source must not have changed for so long (default: {_QUIET_S:g})"
     parser.add_argument("--quiet", metavar="S", type=_seconds, help=about)
@@ -54,12 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Import; returns 0, or 1 where source and target differ."""
+    from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS
     from quorum.importing.errors import DifferenceError
     from quorum.importing.running import Wanted
 
     hosts: str = arguments.hosts or ""
     _check(arguments, hosts)
-    urls = checked_urls(arguments.admin)
+    urls = checked_urls(arguments.admin) or DEFAULT_ADMIN_URLS
     wanted = Wanted(
         hosts,
         None if arguments.from_files is None else arguments.from_files.absolute(),
