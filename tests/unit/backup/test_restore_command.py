@@ -180,6 +180,28 @@ def test_a_disk_that_fails_leaves_nothing(
     assert not (config.parent / "data").exists()
 
 
+@pytest.mark.parametrize("last", ["snapshots", "journal", "identity.json"])
+def test_a_disk_that_fails_while_the_parts_take_their_places_leaves_an_empty_folder(
+    backup: Path, config: Path, capsys: pytest.CaptureFixture[str], last: str
+) -> None:
+    """So that the next restore is not refused."""
+    data_dir = config.parent / "data"
+    data_dir.mkdir()
+    fsync_dir = OsDisk.fsync_dir
+
+    def fail(disk: OsDisk, path: str) -> None:
+        if path == str(data_dir) and (data_dir / last).exists():
+            raise OSError(5, "Input/output error")
+        fsync_dir(disk, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OsDisk, "fsync_dir", fail)
+        assert main(["restore", str(backup), "--config", str(config)]) == 1
+    assert "Input/output error" in capsys.readouterr().err
+    assert list(data_dir.iterdir()) == []
+    assert main(["restore", str(backup), "--config", str(config)]) == 0
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 1), ("", 1)])
 def test_a_terminal_is_asked(
     backup: Path, config: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
