@@ -72,9 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
     if config is not None:
         check_empty(config.node.data_dir)
     with taken_backup(arguments.backup) as folder:
-        manifest = read_backup(folder)
+        shown = printable(arguments.backup)
+        manifest = read_backup(folder, shown)
         limit = point_of(manifest, arguments.as_of_zxid, stamp_ms)
-        rebuilt = rebuild(folder, has_snapshot=len(manifest.files) > 1, limit=limit)
+        rebuilt = rebuild(folder, has_snapshot=len(manifest.files) > 1, limit=limit, shown=shown)
         if limit == ALL:
             check_state(manifest, rebuilt)
     machine = rebuilt.machine

@@ -239,3 +239,12 @@ def test_entries_that_are_cut_or_out_of_order_are_refused(tmp_path: Path) -> Non
     path.write_bytes(packed)
     with path.open("rb") as file:
         assert list(unpack_entries(file, 1)) == log.entries
+
+
+def test_a_log_that_cannot_be_applied_is_named_as_the_operator_names_it(tmp_path: Path) -> None:
+    """Its checksum may fit: what is at a URL is read from a copy, which is gone when the error is seen."""
+    (tmp_path / "journal").touch()
+    (tmp_path / "snapshot").write_bytes(b"x")
+    for has_snapshot, name in ((False, "journal"), (True, "snapshot")):
+        with pytest.raises(BackupDamagedError, match=f"^s3://bucket/one/{name}: "):
+            rebuild(tmp_path, has_snapshot=has_snapshot, shown="s3://bucket/one/")

@@ -15,7 +15,7 @@ import fsspec
 import pytest
 
 from quorum.backup.manifest import encode_manifest
-from quorum.backup.places import new_backup, taken_backup
+from quorum.backup.places import new_backup
 from quorum.backup.reading import read_backup, rebuild
 from quorum.backup.replaying import Limit
 from quorum.cli.commands.restore import ATTEMPT_MAX
@@ -294,8 +294,12 @@ def test_a_url_takes_a_backup_and_gives_it_back(
     system, path = fsspec.core.url_to_fs(url)
     with system.open(f"{path}/journal", "wb") as file:
         file.write(b"other")
-    with taken_backup(url) as folder, pytest.raises(Exception, match="journal: it has 5 bytes"):
-        read_backup(folder)
+    # Named where it lies, not where it was copied to.
+    assert main(["restore", url, "--dry-run"]) == 1
+    assert f"error: {url}/journal: it has 5 bytes" in capsys.readouterr().err
+    system.rm_file(f"{path}/backup.json")
+    assert main(["restore", url, "--dry-run"]) == 1
+    assert f"error: {url}/backup.json: it is missing" in capsys.readouterr().err
 
 
 def test_a_url_that_keeps_something_else_is_found_by_the_backup(
@@ -310,10 +314,8 @@ def test_a_url_that_keeps_something_else_is_found_by_the_backup(
             self.pipe_file(target, b"")
 
     monkeypatch.setattr(type(system), "put_file", forgetful)
-    with (
-        pytest.raises(Exception, match="journal: it has 0 bytes"),
-        new_backup(f"memory://{tmp_path}/x") as folder,
-    ):
+    url = f"memory://{tmp_path}/x"
+    with pytest.raises(Exception, match=f"^{url}/journal: it has 0 bytes"), new_backup(url) as folder:
         copied(backup)(folder)
 
 
