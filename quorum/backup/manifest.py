@@ -140,7 +140,17 @@ def _is_sound(manifest: BackupManifest) -> bool:
     )
 
 
-def restored_cluster_id(manifest: BackupManifest, as_of_zxid: int) -> str:
-    """Return the id of the cluster that a backup, restored to a point, becomes: the same for each founder."""
-    text = f"quorate restore {manifest.backup_id} {as_of_zxid}"
+def restored_cluster_id(
+    manifest: BackupManifest, cluster: str, as_of_zxid: int, feature_level: int, attempt: int
+) -> str:
+    """Return the id of the cluster that a backup becomes: the same for founders that belong together.
+
+    Args:
+        manifest: of the backup.
+        cluster: node.cluster of the founders.
+        as_of_zxid: the point.
+        feature_level: of the state there; raising it takes no zxid.
+        attempt: which restore of the backup this is, from 1.
+    """
+    text = f"quorate restore {manifest.backup_id} {as_of_zxid} {feature_level} {attempt} {cluster}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]

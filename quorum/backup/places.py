@@ -88,14 +88,16 @@ def _new_remote(url: str) -> Iterator[Path]:
             ):
                 system.put_file(str(folder / name), f"{path}/{name}")
     with taken_backup(url) as again:
-        read_backup(again)
+        read_backup(again, printable(url))
 
 
 def _fetch(url: str, system: Any, path: str, folder: Path) -> None:
     names = _names(url, system, path)
     foreign = sorted(names - {MANIFEST_NAME, SNAPSHOT_NAME, JOURNAL_NAME})
     if foreign:
-        raise BackupDamagedError(f"{url}/{foreign[0]}", "it is no file of a backup; move it away")
+        raise BackupDamagedError(
+            f"{printable(url).rstrip('/')}/{printable(foreign[0])}", "it is no file of a backup; move it away"
+        )
     with _told(url, "reading it"):
         for name in sorted(names):
             system.get_file(f"{path}/{name}", str(folder / name))

@@ -50,43 +50,46 @@ class Rebuilt(NamedTuple):
     first_ms: int
 
 
-def read_backup(folder: Path) -> BackupManifest:
+def read_backup(folder: Path, shown: str = "") -> BackupManifest:
     """Check every file of a backup; raises BackupDamagedError for the first one that is not what was written.
 
     Args:
         folder: where it is.
+        shown: how errors call it, where it is a copy of what the operator named.
     """
     path = folder / MANIFEST_NAME
+    shown = (shown or str(folder)).rstrip("/")
+    shown_path = f"{shown}/{MANIFEST_NAME}"
     try:
         names = {each.name for each in folder.iterdir()}
         with path.open("rb") as file:
             content = file.read(MANIFEST_BYTES_MAX)
     except FileNotFoundError:
         raise BackupDamagedError(
-            str(path), "it is missing: this is no backup, or one that was not finished"
+            shown_path, "it is missing: this is no backup, or one that was not finished"
         ) from None
     except NotADirectoryError:
-        raise BackupDamagedError(str(folder), "it is no folder") from None
-    manifest = decode_manifest(str(path), content)
+        raise BackupDamagedError(shown, "it is no folder") from None
+    manifest = decode_manifest(shown_path, content)
     for each in manifest.files:
-        check_file(folder, each)
+        _check_file(folder, each, shown)
     foreign = sorted(names - {MANIFEST_NAME, *(each.name for each in manifest.files)})
     if foreign:
-        raise BackupDamagedError(str(folder / foreign[0]), "it is no file of this backup; move it away")
+        raise BackupDamagedError(f"{shown}/{foreign[0]}", "it is no file of this backup; move it away")
     return manifest
 
 
-def check_file(folder: Path, wanted: BackupFile) -> None:
+def _check_file(folder: Path, wanted: BackupFile, shown: str) -> None:
     """Compare a file with what the manifest says of it."""
-    path = folder / wanted.name
+    path = f"{shown}/{wanted.name}"
     try:
         found = describe_file(folder, wanted.name)
     except FileNotFoundError:
-        raise BackupDamagedError(str(path), "it is missing") from None
+        raise BackupDamagedError(path, "it is missing") from None
     if found.size_bytes != wanted.size_bytes:
-        raise BackupDamagedError(str(path), f"it has {found.size_bytes} bytes instead of {wanted.size_bytes}")
+        raise BackupDamagedError(path, f"it has {found.size_bytes} bytes instead of {wanted.size_bytes}")
     if found.sha256 != wanted.sha256:
-        raise BackupDamagedError(str(path), f"its SHA-256 is {found.sha256} instead of {wanted.sha256}")
+        raise BackupDamagedError(path, f"its SHA-256 is {found.sha256} instead of {wanted.sha256}")
 
 
 def describe_file(folder: Path, name: str) -> BackupFile:
@@ -99,22 +102,25 @@ def describe_file(folder: Path, name: str) -> BackupFile:
     return BackupFile(name, size, digest.hexdigest())
 
 
-def rebuild(folder: Path, *, has_snapshot: bool, limit: Limit = ALL) -> Rebuilt:
+def rebuild(folder: Path, *, has_snapshot: bool, limit: Limit = ALL, shown: str = "") -> Rebuilt:
     """Build the state that a backup holds, up to a point.
 
     Args:
         folder: whose files were checked.
         has_snapshot: whether it begins with one; otherwise its journal begins with the founding.
         limit: the point, not before the first one.
+        shown: as for read_backup.
     """
     journal = folder / JOURNAL_NAME
-    machine = _load(folder / SNAPSHOT_NAME) if has_snapshot else StateMachine()
+    shown = (shown or str(folder)).rstrip("/")
+    shown_journal = f"{shown}/{JOURNAL_NAME}"
+    machine = _load(folder / SNAPSHOT_NAME, f"{shown}/{SNAPSHOT_NAME}") if has_snapshot else StateMachine()
     try:
         with _entries(journal, machine.applied_index + 1) as entries:
             if not has_snapshot:
                 founding = next(entries, None)
                 if founding is None:
-                    raise BackupDamagedError(str(journal), "it has no founding")
+                    raise BackupDamagedError(shown_journal, "it has no founding")
                 apply_entry(machine, founding)
             first_zxid, first_ms = machine.zxid, machine.last_stamp_ms
             # The first entries of a cluster may have no stamp.
@@ -124,7 +130,7 @@ def rebuild(folder: Path, *, has_snapshot: bool, limit: Limit = ALL) -> Rebuilt:
                 first_ms = entry.stamp_ms
             stamp_ms = replay(machine, chain(unstamped, entries), limit, first_ms)
     except (HandedEntryError, PayloadFormatError) as error:
-        raise BackupDamagedError(str(journal), str(error)) from error
+        raise BackupDamagedError(shown_journal, str(error)) from error
     return Rebuilt(machine, stamp_ms, first_zxid, first_ms)
 
 
@@ -142,12 +148,12 @@ def _entries(path: Path, first_index: int) -> Iterator[Iterator[Entry]]:
         yield unpack_entries(file, first_index)
 
 
-def _load(path: Path) -> StateMachine:
+def _load(path: Path, shown: str) -> StateMachine:
     file = OsDisk().open(str(path))
     try:
         machine, _ = load_machine(SnapshotReader(file), 0)
     except (SnapshotDamagedError, *REFUSALS) as error:
-        raise BackupDamagedError(str(path), str(error)) from error
+        raise BackupDamagedError(shown, str(error)) from error
     finally:
         file.close()
     return machine

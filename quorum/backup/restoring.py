@@ -8,8 +8,10 @@ refuses. The founders learn each other's incarnations when they found (quorum/ra
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +74,7 @@ def write_data_dir(
     is_new = not data_dir.is_dir()
     aside_path = data_dir / _ASIDE
     aside = str(aside_path)
+    placed: list[Path] = []
     try:
         shutil.rmtree(aside_path, ignore_errors=True)
         disk.make_dirs(aside)
@@ -81,16 +84,25 @@ def write_data_dir(
         write_identity(disk, aside, Identity(cluster, node_id, incarnation, True, cluster_id))
         for name in (SNAPSHOTS_NAME, JOURNAL_NAME, IDENTITY_NAME):
             disk.rename(f"{aside}/{name}", f"{data_dir}/{name}")
+            placed.append(data_dir / name)
             disk.fsync_dir(str(data_dir))
         aside_path.rmdir()
     except BaseException as error:
-        shutil.rmtree(aside_path, ignore_errors=True)
-        if is_new:
-            shutil.rmtree(data_dir, ignore_errors=True)
+        _remove([*reversed(placed), aside_path, *([data_dir] if is_new else [])])
         if isinstance(error, OSError):
             problem = f"node.data_dir {data_dir} cannot be written: {told_by_os(error, 'writing it')}"
             raise DataDirError(problem, "free or repair the disk, and restore again") from error
         raise
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    """Remove files and folders, as far as the disk lets us: the error before is the one to tell."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _write_snapshot(disk: Disk, folder: str, machine: StateMachine) -> None:

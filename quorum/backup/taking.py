@@ -80,12 +80,12 @@ def take(urls: Sequence[str], folder: Path) -> BackupManifest:
     for url in urls:
         try:
             return _take_from(url, folder)
-        except QuorateError as error:
+        except BaseException as error:
+            for path in folder.iterdir():
+                path.unlink()
+            if not isinstance(error, QuorateError):
+                raise
             failure = error
-        finally:
-            if not (folder / MANIFEST_NAME).exists():
-                for path in folder.iterdir():
-                    path.unlink()
     assert failure is not None
     raise failure
 

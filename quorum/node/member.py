@@ -215,7 +215,7 @@ class QuorumMember:
             )
             remedy = "start every one of them once, with an empty data directory and --bootstrap"
             if self.storage.identity.cluster_id:
-                remedy = "run `quorate restore` with the same backup and point for every one, and start it"
+                remedy = "run `quorate restore` with the same backup and options for every one, and start it"
             return problem, remedy
         return "", ""
 

@@ -7,26 +7,31 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
-from quorum.errors import QuorateError, printable
+from quorum.errors import QuorateError, UsageError, printable
 from quorum.platform.terminal import is_terminal
 
 HELP = "make a backup the beginning of a new cluster"
 DESCRIPTION = """\
 Write the data directory of one node of a new cluster, as of a point of a backup. Run it once for each
-founding node, with the same BACKUP and point and the node's own node.toml; then start all of them with
-`quorate serve --config NODE.TOML`, without --bootstrap. Names, addresses and members may be others than the
-old cluster's.
+founding node, with the same BACKUP, point and attempt and the node's own node.toml; then start all of them
+with `quorate serve --config NODE.TOML`, without --bootstrap. Names, addresses and members may be others than
+the old cluster's.
 
 All checksums are verified before anything is written. The new cluster has an id of its own. Ephemerals are
-gone and sessions closed; zxids and session ids jump beyond those of the old cluster. BACKUP is a folder or a
-URL of `quorate backup`. Never let clients or brokers use the old cluster and the new one at once."""
+gone and sessions closed; zxids and session ids jump beyond those of the old cluster. Where clients used what
+an earlier restore of the same backup made, restore with the next --attempt. BACKUP is a folder or a URL of
+`quorate backup`. Never let clients or brokers use the old cluster and the new one at once."""
 EXAMPLES = """\
 examples:
   quorate restore /backups/2026-11-27 --dry-run
   quorate restore /backups/2026-11-27 --config node.toml
   quorate restore /backups/2026-11-27 --config node.toml --as-of-time 2026-11-27T21:15:00Z
+  quorate restore /backups/2026-11-27 --config node.toml --as-of-zxid 6199802 --attempt 2
 """
+
+ATTEMPT_MAX: Final = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     about = "restore the state at this time, ISO 8601, UTC unless it says otherwise"
     point.add_argument("--as-of-time", metavar="TIME", help=about)
+    about = "which restore of this backup this is; zxids jump by N x 2^32 (default: 1)"
+    parser.add_argument("--attempt", metavar="N", type=int, default=1, help=about)
     parser.add_argument("--yes", action="store_true", help="do not ask, on a terminal")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -56,19 +63,26 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.config.node import load_node_config
     from quorum.core.restoring import begin_anew
 
+    attempt: int = arguments.attempt
+    if not 1 <= attempt <= ATTEMPT_MAX:
+        problem = f"--attempt {attempt} is not in 1 … {ATTEMPT_MAX}"
+        raise UsageError(problem, "give 1 for the first restore of a backup, 2 for the second, …")
     stamp_ms = None if arguments.as_of_time is None else read_time(arguments.as_of_time)
     config = None if arguments.dry_run else load_node_config(arguments.config, os.environ, {})
     if config is not None:
         check_empty(config.node.data_dir)
     with taken_backup(arguments.backup) as folder:
-        manifest = read_backup(folder)
+        shown = printable(arguments.backup)
+        manifest = read_backup(folder, shown)
         limit = point_of(manifest, arguments.as_of_zxid, stamp_ms)
-        rebuilt = rebuild(folder, has_snapshot=len(manifest.files) > 1, limit=limit)
+        rebuilt = rebuild(folder, has_snapshot=len(manifest.files) > 1, limit=limit, shown=shown)
         if limit == ALL:
             check_state(manifest, rebuilt)
     machine = rebuilt.machine
     as_of_zxid = machine.zxid
-    left_out = begin_anew(machine, manifest.last_zxid, rebuilt.stamp_ms)
+    left_out = begin_anew(machine, manifest.last_zxid, rebuilt.stamp_ms, attempt)
+    cluster = manifest.cluster if config is None else config.node.cluster
+    cluster_id = restored_cluster_id(manifest, cluster, as_of_zxid, machine.feature_level, attempt)
     report: dict[str, object] = {
         "as_of_zxid": as_of_zxid,
         "as_of_time": written_time(rebuilt.stamp_ms),
@@ -76,15 +90,13 @@ def run(arguments: argparse.Namespace) -> int:
         "ephemerals_left_out": left_out.ephemerals,
         "sessions_closed": left_out.sessions,
         "next_zxid": machine.zxid + 1,
-        "cluster_id": restored_cluster_id(manifest, as_of_zxid),
+        "cluster_id": cluster_id,
         "data_dir": None if config is None else str(config.node.data_dir),
     }
     if config is not None:
         _confirm(arguments, report)
         node = config.node
-        write_data_dir(
-            node.data_dir, machine, node.cluster, node.id, restored_cluster_id(manifest, as_of_zxid)
-        )
+        write_data_dir(node.data_dir, machine, node.cluster, node.id, cluster_id)
     print(json.dumps(report) if arguments.json else _describe(report))
     return 0
 

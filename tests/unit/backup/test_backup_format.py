@@ -189,12 +189,14 @@ def test_times_are_iso_8601_and_utc_without_a_zone() -> None:
         read_time("yesterday")
 
 
-def test_the_cluster_id_follows_from_backup_and_point(backup: Path) -> None:
+def test_the_cluster_id_follows_from_all_that_founders_share(backup: Path) -> None:
+    """A drill with another name, or a second attempt, is another cluster; so is a state of another level."""
     manifest = read_backup(backup)
-    ids = [restored_cluster_id(manifest, zxid) for zxid in (5, 5, 6)]
-    ids.append(restored_cluster_id(manifest._replace(backup_id="d" * 32), 5))
+    same, *others = [("a", 5, 1, 1), ("b", 5, 1, 1), ("a", 6, 1, 1), ("a", 5, 2, 1), ("a", 5, 1, 2)]
+    ids = [restored_cluster_id(manifest, *each) for each in (same, same, *others)]
+    ids.append(restored_cluster_id(manifest._replace(backup_id="d" * 32), *same))
     assert ids[0] == ids[1]
-    assert len(set(ids)) == 3
+    assert len(set(ids)) == len(ids) - 1
     assert all(len(each) == 32 and int(each, 16) for each in ids)
 
 
@@ -237,3 +239,12 @@ def test_entries_that_are_cut_or_out_of_order_are_refused(tmp_path: Path) -> Non
     path.write_bytes(packed)
     with path.open("rb") as file:
         assert list(unpack_entries(file, 1)) == log.entries
+
+
+def test_a_log_that_cannot_be_applied_is_named_as_the_operator_names_it(tmp_path: Path) -> None:
+    """Its checksum may fit: what is at a URL is read from a copy, which is gone when the error is seen."""
+    (tmp_path / "journal").touch()
+    (tmp_path / "snapshot").write_bytes(b"x")
+    for has_snapshot, name in ((False, "journal"), (True, "snapshot")):
+        with pytest.raises(BackupDamagedError, match=f"^s3://bucket/one/{name}: "):
+            rebuild(tmp_path, has_snapshot=has_snapshot, shown="s3://bucket/one/")

@@ -15,11 +15,13 @@ import fsspec
 import pytest
 
 from quorum.backup.manifest import encode_manifest
-from quorum.backup.places import new_backup, taken_backup
+from quorum.backup.places import new_backup
 from quorum.backup.reading import read_backup, rebuild
 from quorum.backup.replaying import Limit
+from quorum.cli.commands.restore import ATTEMPT_MAX
 from quorum.cli.main import main
 from quorum.config.node import NodeSection, RaftSection
+from quorum.core.feature_levels import BASE_LEVEL
 from quorum.core.machine import FORCED_SESSION_ID_JUMP, FORCED_ZXID_JUMP
 from quorum.core.restoring import begin_anew
 from quorum.node.storage import Storage, open_storage
@@ -89,6 +91,49 @@ def test_a_node_starts_from_what_a_restore_wrote(
     assert (stat.czxid, stat.mzxid, stat.version, stat.cversion, stat.children) == (3, 6, 1, 2, 0)
     assert set(nodes_of(machine)) == {"/", "/kept", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"}
     assert not {path.stat().st_mode & 0o077 for path in (data_dir, *data_dir.rglob("*"))} - {0}
+
+
+def test_each_attempt_is_another_cluster_with_later_zxids_and_sessions(
+    backup: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = []
+    for attempt in (1, 2, ATTEMPT_MAX):
+        words = ["restore", str(backup), "--config", str(config), "--json", "--attempt", str(attempt)]
+        assert main(words) == 0
+        reports.append(report_of(capsys))
+        storage = opened(config.parent / "data")
+        assert storage.identity.cluster_id == reports[-1]["cluster_id"]
+        assert reports[-1]["next_zxid"] == storage.machine.zxid + 1 > 6 + attempt * FORCED_ZXID_JUMP
+        assert storage.machine.session_counter == 2 + attempt * FORCED_SESSION_ID_JUMP
+        shutil.rmtree(config.parent / "data")
+    assert len({report["cluster_id"] for report in reports}) == 3
+    jumps = (FORCED_ZXID_JUMP, (ATTEMPT_MAX - 1) * FORCED_ZXID_JUMP)
+    assert tuple(report["next_zxid"] - reports[0]["next_zxid"] for report in reports[1:]) == jumps
+
+
+@pytest.mark.parametrize("attempt", [0, -1, ATTEMPT_MAX + 1])
+def test_an_attempt_that_does_not_count_is_a_usage_error(
+    backup: Path, config: Path, capsys: pytest.CaptureFixture[str], attempt: int
+) -> None:
+    assert main(["restore", str(backup), "--config", str(config), "--attempt", str(attempt)]) == 2
+    assert f"error: --attempt {attempt} is not in 1 … {ATTEMPT_MAX}" in capsys.readouterr().err
+    assert not (config.parent / "data").exists()
+
+
+def test_founders_on_both_sides_of_a_raised_level_are_two_clusters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A raise takes no zxid, so the last point without it is the last point, too."""
+    log = Log()
+    log.batch(run_of(1, [1, "/kept", b"v", None, 0]))
+    log.control(["level", BASE_LEVEL + 1])
+    write_backup(tmp_path / "backup", log.entries)
+    reports = []
+    for words in ([], ["--as-of-zxid", "3"], ["--as-of-zxid", "3"]):
+        assert main(["restore", str(tmp_path / "backup"), "--dry-run", "--json", *words]) == 0
+        reports.append(report_of(capsys))
+    assert {report["as_of_zxid"] for report in reports} == {3}
+    assert reports[0]["cluster_id"] != reports[1]["cluster_id"] == reports[2]["cluster_id"]
 
 
 def test_the_founding_of_a_restored_state_is_its_next_transaction(backup: Path) -> None:
@@ -180,6 +225,28 @@ def test_a_disk_that_fails_leaves_nothing(
     assert not (config.parent / "data").exists()
 
 
+@pytest.mark.parametrize("last", ["snapshots", "journal", "identity.json"])
+def test_a_disk_that_fails_while_the_parts_take_their_places_leaves_an_empty_folder(
+    backup: Path, config: Path, capsys: pytest.CaptureFixture[str], last: str
+) -> None:
+    """So that the next restore is not refused."""
+    data_dir = config.parent / "data"
+    data_dir.mkdir()
+    fsync_dir = OsDisk.fsync_dir
+
+    def fail(disk: OsDisk, path: str) -> None:
+        if path == str(data_dir) and (data_dir / last).exists():
+            raise OSError(5, "Input/output error")
+        fsync_dir(disk, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OsDisk, "fsync_dir", fail)
+        assert main(["restore", str(backup), "--config", str(config)]) == 1
+    assert "Input/output error" in capsys.readouterr().err
+    assert list(data_dir.iterdir()) == []
+    assert main(["restore", str(backup), "--config", str(config)]) == 0
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 1), ("", 1)])
 def test_a_terminal_is_asked(
     backup: Path, config: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
@@ -227,8 +294,12 @@ def test_a_url_takes_a_backup_and_gives_it_back(
     system, path = fsspec.core.url_to_fs(url)
     with system.open(f"{path}/journal", "wb") as file:
         file.write(b"other")
-    with taken_backup(url) as folder, pytest.raises(Exception, match="journal: it has 5 bytes"):
-        read_backup(folder)
+    # Named where it lies, not where it was copied to.
+    assert main(["restore", url, "--dry-run"]) == 1
+    assert f"error: {url}/journal: it has 5 bytes" in capsys.readouterr().err
+    system.rm_file(f"{path}/backup.json")
+    assert main(["restore", url, "--dry-run"]) == 1
+    assert f"error: {url}/backup.json: it is missing" in capsys.readouterr().err
 
 
 def test_a_url_that_keeps_something_else_is_found_by_the_backup(
@@ -243,10 +314,8 @@ def test_a_url_that_keeps_something_else_is_found_by_the_backup(
             self.pipe_file(target, b"")
 
     monkeypatch.setattr(type(system), "put_file", forgetful)
-    with (
-        pytest.raises(Exception, match="journal: it has 0 bytes"),
-        new_backup(f"memory://{tmp_path}/x") as folder,
-    ):
+    url = f"memory://{tmp_path}/x"
+    with pytest.raises(Exception, match=f"^{url}/journal: it has 0 bytes"), new_backup(url) as folder:
         copied(backup)(folder)
 
 

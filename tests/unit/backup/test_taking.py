@@ -12,8 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from quorum.admin.client import RefusedByNodeError
+from quorum.backup.manifest import BackupDamagedError
 from quorum.backup.reading import rebuild
 from quorum.backup.taking import TRIES_MAX, BackupFailedError, take
+from quorum.cli.main import main
 from quorum.errors import QuorateError, UnreachableError
 from quorum.raft.journal.handing import pack_entries
 from tests.unit.backup.written import CLUSTER_ID, Log, run_of, write_backup
@@ -163,3 +165,33 @@ def test_entries_that_are_not_the_next_ones_are_refused(node: Node, url: str, fo
 def test_the_next_node_is_asked_where_one_is_down(node: Node, url: str, folder: Path) -> None:
     node.first["/v1/znodes"] = [(503, {"error": "no leader", "remedy": "wait"})]
     assert take(["http://127.0.0.1:9", url, url], folder).last_index == len(node.entries)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_disk_that_fills_while_the_manifest_is_written_leaves_nothing(
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_new: bool,
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("quorum.backup.taking.encode_manifest", fail)
+    target = tmp_path / "target"
+    if not is_new:
+        target.mkdir()
+    assert main(["backup", str(target), "--admin", url]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert not list(target.iterdir()) if target.exists() else is_new
+
+
+def test_a_backup_that_reads_back_otherwise_leaves_nothing(
+    url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, *_: object) -> None:
+        raise BackupDamagedError(str(path), "it has 0 bytes")
+
+    monkeypatch.setattr("quorum.backup.taking.read_backup", fail)
+    assert "it has 0 bytes" in failed([url], folder, BackupDamagedError)
