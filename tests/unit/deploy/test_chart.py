@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from broker.config.broker import load_broker_config
+from quorum.admin.client import checked_urls
+from quorum.cli.main import build_parser
 from quorum.config.node import load_node_config
 from tests.support.chart import (
     CHART,
+    NAMESPACE,
     RELEASE,
     RENDERED,
     Manifest,
@@ -120,6 +123,15 @@ def test_ports_probes_and_services_agree(found: list[Manifest], kind: str) -> No
         selector = each["spec"].get("selector", {}) if each["kind"] == "Service" else None
         if selector and selector["app.kubernetes.io/component"] == kind:
             assert selector.items() <= labels.items()
+
+
+def test_the_console_asks_every_node(found: list[Manifest]) -> None:
+    pod = one(found, "Deployment", f"{RELEASE}-console")["spec"]["template"]["spec"]["containers"][0]
+    parsed = build_parser().parse_args(pod["args"])
+    count = one(found, "StatefulSet", f"{RELEASE}-node")["spec"]["replicas"]
+    host = f"{RELEASE}-nodes.{NAMESPACE}.svc.cluster.local"
+    nodes = [f"https://{RELEASE}-node-{number}.{host}:8181" for number in range(1, count + 1)]
+    assert list(checked_urls(parsed.admin)) == nodes
 
 
 def test_pods_have_no_rights(found: list[Manifest]) -> None:
