@@ -73,6 +73,8 @@ async def telling(readiness: Readiness) -> AsyncIterator[None]:
     """
     manager = ServiceManager(os.environ)
     task = asyncio.ensure_future(_keep_telling(manager, readiness)) if manager.listens else None
+    if task is not None:
+        task.add_done_callback(_log_error)
     try:
         yield
     finally:
@@ -80,6 +82,12 @@ async def telling(readiness: Readiness) -> AsyncIterator[None]:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+
+
+def _log_error(task: asyncio.Future[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("NOTIFY_SOCKET: nothing more is sent, and a watchdog will end this process", exc_info=error)
 
 
 async def _keep_telling(manager: ServiceManager, readiness: Readiness) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,12 +22,15 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
+from quorum.admin.client import checked_urls
+from quorum.cli.main import build_parser
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.nodes import REPOSITORY, QuorateNodes, Settings, clean_environment, eventually, tail
 from tests.support.service_manager import NotifySocket, allowed_calls, refused, watched
 
 SYSTEMD = REPOSITORY / "deploy" / "systemd"
 HEALTHY = REPOSITORY / "deploy" / "container" / "healthy.py"
+README = REPOSITORY / "deploy" / "README.md"
 NAMES = ("node", "broker", "console")
 PROGRAM = "/opt/quorate/bin/quorate"
 #: tenths of systemd's points, of 100: a unit that sets nothing has 96
@@ -70,6 +74,27 @@ def test_a_unit_leaves_little_open(name: str) -> None:
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={EXPOSURE_MAX}"]
     done = subprocess.run([*command, str(unit(name))], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def console_command(environment: dict[str, str]) -> list[str]:
+    """The words after the program that the console's unit starts, with variables split as systemd does."""
+    line = re.search(rf"^ExecStart={PROGRAM} (.*)$", unit("console").read_text(), re.MULTILINE)
+    assert line is not None
+    words = line[1].split()
+    return [each for word in words for each in (environment[word[1:]].split() if word[0] == "$" else [word])]
+
+
+def test_the_console_takes_what_its_environment_file_says() -> None:
+    """The file is that of deploy/README.md: a token's file stands before the command, the rest after it."""
+    block = re.search(r"```sh\n(GLOBAL_OPTIONS=.*?)```", README.read_text(), re.DOTALL)
+    assert block is not None
+    given = dict(line.split("=", 1) for line in block[1].splitlines())
+    parsed = build_parser().parse_args(console_command(given))
+    assert parsed.token_file == "/etc/quorate/reader.token"
+    assert list(checked_urls(parsed.admin)) == [f"https://10.0.0.{number}:8181" for number in (1, 2, 3)]
+    # neither has to be there
+    unset = dict(re.findall(r"^Environment=(\w+)=(.*)$", unit("console").read_text(), re.MULTILINE))
+    assert console_command(unset) == ["console"]
 
 
 @dataclass

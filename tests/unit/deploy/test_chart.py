@@ -6,15 +6,20 @@ Nothing here runs Kubernetes. Helm, which takes minutes to build, runs in the te
 from __future__ import annotations
 
 import copy
+import json
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.config.broker import load_broker_config
+from quorum.admin.client import checked_urls
+from quorum.cli.main import build_parser
 from quorum.config.node import load_node_config
 from tests.support.chart import (
     CHART,
+    NAMESPACE,
     RELEASE,
     RENDERED,
     Manifest,
@@ -26,7 +31,9 @@ from tests.support.chart import (
     rendered,
 )
 from tests.support.deployments import Secrets, placed
+from tests.support.nodes import REPOSITORY
 
+CONTAINERFILE = REPOSITORY / "deploy" / "container" / "Containerfile"
 KINDS = ("node", "broker")
 MOUNTED = {"/etc/quorate-secrets": "secrets", "/var/lib/quorate": "state"}
 
@@ -44,6 +51,10 @@ def one(found: list[Manifest], kind: str, name: str) -> Any:
 
 def container(found: list[Manifest], kind: str) -> Any:
     return one(found, "StatefulSet", f"{RELEASE}-{kind}")["spec"]["template"]["spec"]["containers"][0]
+
+
+def console(found: list[Manifest]) -> Any:
+    return one(found, "Deployment", f"{RELEASE}-console")["spec"]["template"]["spec"]["containers"][0]
 
 
 def test_what_is_rendered_belongs_to_the_chart() -> None:
@@ -120,6 +131,28 @@ def test_ports_probes_and_services_agree(found: list[Manifest], kind: str) -> No
         selector = each["spec"].get("selector", {}) if each["kind"] == "Service" else None
         if selector and selector["app.kubernetes.io/component"] == kind:
             assert selector.items() <= labels.items()
+
+
+def test_the_console_asks_every_node(found: list[Manifest]) -> None:
+    parsed = build_parser().parse_args(console(found)["args"])
+    count = one(found, "StatefulSet", f"{RELEASE}-node")["spec"]["replicas"]
+    host = f"{RELEASE}-nodes.{NAMESPACE}.svc.cluster.local"
+    nodes = [f"https://{RELEASE}-node-{number}.{host}:8181" for number in range(1, count + 1)]
+    assert list(checked_urls(parsed.admin)) == nodes
+
+
+def test_only_its_own_pod_reaches_the_console(found: list[Manifest]) -> None:
+    """It answers with a reader's token and asks for none: nobody in the cluster may dial it."""
+    pod = console(found)
+    parsed = build_parser().parse_args(pod["args"])
+    assert ip_address(parsed.host).is_loopback
+    assert "ports" not in pod
+    selectors = [each["spec"]["selector"] for each in found if each["kind"] == "Service"]
+    assert "console" not in {each["app.kubernetes.io/component"] for each in selectors}
+    # what asks whether it lives runs in the pod
+    assert pod["env"] == [{"name": "HEALTH_URL", "value": f"http://{parsed.host}:{parsed.port}/livez"}]
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert f"CMD {json.dumps(pod[probe]['exec']['command'])}" in CONTAINERFILE.read_text()
 
 
 def test_pods_have_no_rights(found: list[Manifest]) -> None:

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from broker.config.broker import load_broker_config
+from quorum.admin.client import checked_urls
 from quorum.cli.main import build_parser
 from quorum.config.node import load_node_config
 from tests.support.deployments import placed
@@ -121,7 +122,12 @@ def test_the_servers_can_do_without_rights_and_a_writable_root() -> None:
     for name in (*SERVERS, "console"):
         assert services[name]["read_only"] is True
         assert services[name]["cap_drop"] == ["ALL"]
-    build_parser().parse_args(services["console"]["command"])
+
+
+def test_the_console_asks_every_node() -> None:
+    parsed = build_parser().parse_args(composed()["services"]["console"]["command"])
+    nodes = [f"https://{name}:8181" for name in SERVERS if name.startswith("node")]
+    assert list(checked_urls(parsed.admin)) == nodes
 
 
 def test_prometheus_asks_every_server_and_has_every_rule() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quorum.platform.service_manager import ServiceManager
+from quorum.platform.service_manager import ServiceManager, telling
+from tests.support.controlled_cluster import until
 from tests.support.service_manager import NotifySocket
 
 
@@ -57,3 +58,22 @@ def test_a_watchdog_is_fed_by_the_process_that_it_names(pid: str, expected: floa
     named = {"WATCHDOG_PID": str(os.getpid()) if pid == "own" else pid} if pid else {}
     environment = {"WATCHDOG_USEC": "30000000", **named}
     assert ServiceManager(environment).watchdog_s == expected
+
+
+async def test_an_error_that_ends_the_news_is_logged_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without news systemd ends the process after WatchdogSec, and nothing else would say why."""
+
+    def readiness() -> tuple[bool, str]:
+        raise ValueError("no such member")
+
+    with NotifySocket(tmp_path / "notify") as notify:
+        monkeypatch.setenv("NOTIFY_SOCKET", str(notify.path))
+        async with telling(readiness):
+            await until(lambda: caplog.records, "the error is logged while the server runs")
+        assert notify.told() == ["STOPPING=1", "STATUS=stops"]
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info is not None
+    assert str(record.exc_info[1]) == "no such member"
