@@ -73,7 +73,7 @@ function Rate() {
   if (asOf() !== null) return null;
   const newest = rates.slice(-5);
   const mean = newest.length ? newest.reduce((sum, each) => sum + each, 0) / newest.length : 0;
-  return html`<div class="number wide"><b>${mean.toFixed(mean < 10 ? 1 : 0)}</b><span>transactions a second</span>
+  return html`<div class="number"><b>${mean.toFixed(mean < 10 ? 1 : 0)}</b><span>transactions a second</span>
     <${Sparkline} values=${rates} label=${`Transactions a second, last minute: ${mean.toFixed(1)} now`} />
   </div>`;
 }
