@@ -105,7 +105,7 @@ def text(data: str) -> str:
 
 
 def test_no_request_breaks_the_description(node: Ensemble, client: KazooClient, tmp_path: Path) -> None:
-    # A cluster that has a znode refuses to begin an import, which would close it to the tests behind this one.
+    # A cluster with a znode refuses to begin an import, which would close it to the tests behind this one.
     client.ensure_path("/kept")
     description = show(node, "/v1/openapi.json")
     assert description["openapi"] == "3.1.0"
