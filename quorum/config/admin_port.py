@@ -39,7 +39,7 @@ class AdminRole(IntEnum):
     READER = 1
     #: change data, topics and who leads
     OPERATOR = 2
-    #: change members, users and access lists
+    #: change members, users and access lists; import a cluster
     ADMIN = 3
 
 

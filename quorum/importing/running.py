@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -50,13 +50,6 @@ class Wanted(NamedTuple):
     quiet_s: float
     timeout_s: float
 
-    @property
-    def source_name(self) -> str:
-        """Return the name by which the target knows the source."""
-        if self.hosts:
-            return ",".join(sorted({part.strip() for part in self.hosts.split(",")}))
-        return f"files {str(self.files).encode('unicode_escape').decode('ascii')}"
-
 
 async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> None:
     """Carry out one run; without a cutover until `stop` is set.
@@ -64,31 +57,41 @@ async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> Non
     Raises:
         QuorateError: it cannot go on, and says why; it can be run again.
     """
-    target = ImportTarget(wanted.admin_urls, wanted.source_name)
-    await target.start()
-    try:
-        if not wanted.hosts:
-            await _import_files(wanted, target, report)
-            return
+    if not wanted.hosts:
+        await _import_files(wanted, report)
+        return
+    name = ",".join(sorted({part.strip() for part in wanted.hosts.split(",")}))
+    async with _target(wanted, name) as target:
         source = LiveSource(wanted.hosts, wanted.credentials)
         try:
             await source.start()
             await _LiveImport(wanted, source, target, report).run(stop)
         finally:
             await source.close()
+
+
+@contextlib.asynccontextmanager
+async def _target(wanted: Wanted, source_name: str) -> AsyncIterator[ImportTarget]:
+    """The target, which knows the source by that name."""
+    target = ImportTarget(wanted.admin_urls, source_name)
+    await target.start()
+    try:
+        yield target
     finally:
         await target.close()
 
 
-async def _import_files(wanted: Wanted, target: ImportTarget, report: Report) -> None:
+async def _import_files(wanted: Wanted, report: Report) -> None:
     """Import the files of a stopped server, and cut over."""
     assert wanted.files is not None
     begun_s = asyncio.get_running_loop().time()
     source = await asyncio.to_thread(FileSource, wanted.files)
-    rounds = ImportRounds(source, target)
-    await rounds.begin()
-    totals = await rounds.copy_all()
-    await _open(rounds, totals, report, begun_s, lifetimes_known=True)
+    # The name is kept in the target, and shown. A copy of the files has the same one.
+    async with _target(wanted, f"files that end at zxid 0x{source.zxid:x}") as target:
+        rounds = ImportRounds(source, target)
+        await rounds.begin()
+        totals = await rounds.copy_all()
+        await _open(rounds, totals, report, begun_s, lifetimes_known=True)
 
 
 async def _open(

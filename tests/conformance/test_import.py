@@ -23,7 +23,9 @@ from kazoo.exceptions import NodeExistsError, NotReadOnlyCallError
 from kazoo.security import make_digest_acl
 
 from quorum.cli.main import main
+from quorum.client import AccessEntry
 from quorum.client import Client as NodeClient
+from quorum.importing.source import LiveSource
 from quorum.local import ensemble_in_thread
 from tests.support.importing import DEADLINE_S, PASSWORD, Lines, Target, client_of, last_line, new_source
 from tests.support.node_configs import free_ports
@@ -159,6 +161,22 @@ def test_it_goes_on_after_a_kill_and_follows_changes_of_every_kind(
         assert ours.get_acls("/moving/last")[0] == theirs.get_acls("/moving/last")[0]
         ours.create("/mine", b"")
         theirs.delete("/moving", recursive=True)
+
+
+async def test_an_access_list_that_was_set_shows_in_the_zxid_of_the_source(source: ZooKeeper) -> None:
+    live = LiveSource(source.hosts, [("digest", f"super:{PASSWORD}".encode())])
+    try:
+        await live.start()
+        async with NodeClient(source.hosts) as theirs:
+            await theirs.create("/listed", b"")
+            await live.catch_up()
+            zxid = live.zxid
+            await theirs.set_acl("/listed", [AccessEntry(31, "world", "anyone")])
+            await live.catch_up()
+            assert live.zxid > zxid
+            await theirs.delete("/listed")
+    finally:
+        await live.close()
 
 
 def test_what_is_there_and_another_source_are_refused(

@@ -105,13 +105,15 @@ def text(data: str) -> str:
 
 
 def test_no_request_breaks_the_description(node: Ensemble, client: KazooClient, tmp_path: Path) -> None:
-    # A cluster that has a znode refuses to begin an import, which would close it to later tests.
+    # A cluster with a znode refuses to begin an import, which would close it to the tests behind this one.
     client.ensure_path("/kept")
     description = show(node, "/v1/openapi.json")
     assert description["openapi"] == "3.1.0"
     for parameter in description["paths"]["/v1/changelog"]["get"]["parameters"]:
         if parameter["name"] == "wait_ms":
             parameter["schema"]["maximum"] = 20
+    # An import begins in an empty cluster alone, and no client would write then.
+    assert ask(node, "PUT", "/v1/znodes?path=/kept&create=true", {"data": None})[0] == 200
     file = tmp_path / "openapi.json"
     file.write_text(json.dumps(description))
     url = node.admin_urls[0]

@@ -20,6 +20,7 @@ Copy the tree of a ZooKeeper (3.6 or later) into an empty cluster: data, access 
 zxids. Without --cutover it then follows every change until it is interrupted. With --cutover it waits until
 the source is quiet, compares both trees, and opens the cluster to clients; until then it refuses their
 writes. The source is never written. Killed at any moment, it goes on with the same words.
+Where the admin ports want tokens this needs the role admin (quorate --token-file FILE import …).
 docs/migrate.md is the guide."""
 EXAMPLES = """\
 examples:

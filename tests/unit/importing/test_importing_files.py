@@ -5,6 +5,7 @@ Their real counterparts are read in tests/conformance/test_import.py.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import struct
 import zlib
@@ -16,8 +17,10 @@ import pytest
 
 from quorum.core.acl import CONTAINER
 from quorum.core.importing import ImportedNode
-from quorum.importing.errors import SourceFileError
+from quorum.importing import running
+from quorum.importing.errors import ImportFailedError, SourceFileError
 from quorum.importing.files import found_in, read_lifetimes, read_tree
+from quorum.importing.running import Wanted, run_import
 
 OPEN = [(31, "world", "anyone")]
 EPOCH = 3 << 32
@@ -230,3 +233,24 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
         read_tree(tmp_path)
     with pytest.raises(SourceFileError, match="cannot be read"):
         read_tree(tmp_path / "missing")
+
+
+async def test_the_target_knows_files_by_their_end_not_by_where_they_lie(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names: list[str] = []
+
+    def refuse(urls: Sequence[str], source: str) -> None:
+        names.append(source)
+        raise ImportFailedError("not now", "")
+
+    monkeypatch.setattr(running, "ImportTarget", refuse)
+    for place in (tmp_path / "here", tmp_path / "copied"):
+        place.mkdir()
+        copied = Folder(place)
+        copied.put(f"snapshot.{EPOCH + 3:x}", snapshot(*NODES))
+        copied.put(f"log.{EPOCH + 4:x}", log(record(EPOCH + 4, 1, create("/b", 4))))
+        wanted = Wanted("", place, (), (), cutover=True, quiet_s=0.0, timeout_s=0.0)
+        with pytest.raises(ImportFailedError, match="not now"):
+            await run_import(wanted, lambda _: None, asyncio.Event())
+    assert names == ["files that end at zxid 0x300000004"] * 2
