@@ -197,7 +197,7 @@ def test_a_server_is_started_once_it_serves(services: Services) -> None:
     url = console.status.removeprefix("serves: http://").rstrip("/")
     connection = http.client.HTTPConnection(url, timeout=DEADLINE_S)
     connection.request("GET", "/livez")
-    assert json.loads(connection.getresponse().read()) == {"live": True}
+    assert json.loads(connection.getresponse().read())["live"] is True
     connection.close()
     # a founder alone serves nobody, and says why
     eventually(
