@@ -235,16 +235,16 @@ class StateMachine:
         return Result(OK, transaction.zxid, None, events)
 
     def apply_register(self, index: int, term: int, stamp_ms: int, node_id: int, incarnation: int) -> bool:
-        """Let a node's new origin incarnation take effect; its batches then count from 1.
+        """Let a node's origin incarnation take effect if it is larger; its batches then count from 1.
 
-        Returns:
-            Whether it took effect: only a larger one does.
+        Returns whether it took effect.
         """
         self._open(index, term, stamp_ms)
         effective = False
         if type(node_id) is int and 0 <= node_id <= INT32_MAX and is_uint64(incarnation):
             known = self.origins.get(node_id)
-            if effective := known is None or incarnation > known[0]:
+            effective = known is None or incarnation > known[0]
+            if effective:
                 self.origins[node_id] = (incarnation, 0)
                 self.transaction.outcomes += (_ORIGIN, node_id, incarnation - _SHIFT)
         self._close()

@@ -185,8 +185,8 @@ RULES: Final = (
         "consensus.md, Membership; guarantees.md, Membership",
         "a founder founds nothing beside one that belongs to a cluster, or whose log is not empty",
         (
-            Edit("quorum.raft.core.raft:Raft.founding_term", "and node.log.last_index == 0", ""),
-            Edit(f"{_FOUNDING}:meet", "if met.cluster_id:", "if False:"),
+            Edit("quorum.raft.core.raft:Raft.founding_term", "and node.history.latest is None", ""),
+            Edit(f"{_FOUNDING}:meet", "if met.cluster_id and term is None:", "if False:"),
         ),
         profile="founders",
     ),
