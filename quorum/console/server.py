@@ -264,7 +264,8 @@ async def _get_events(request: web.Request) -> web.StreamResponse:
         try:
             while not watcher.closed:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(listener.news.wait(), HEARTBEAT_S)
+                    async with asyncio.timeout(HEARTBEAT_S):
+                        await listener.news.wait()
                     # What comes close together is one message.
                     await asyncio.sleep(PACE_S)
                 await response.write(_message(watcher, listener.take()))

@@ -170,7 +170,8 @@ class Watcher:
             took_s = time.monotonic() - begun_s
             self._wanted.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), max(LOOK_EVERY_S - took_s, 0.05))
+                async with asyncio.timeout(max(LOOK_EVERY_S - took_s, 0.05)):
+                    await self._wanted.wait()
             # A cluster whose records change all the time is not looked at all the time.
             await asyncio.sleep(min(0.1, took_s))
 

@@ -242,7 +242,8 @@ class _LiveImport:
                 raise self._still_changes()
             wait_s = min(max(self._wanted.quiet_s - quiet_since_s, 0.01), give_up_s - now_s)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(source.news.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await source.news.wait()
 
     def _still_changes(self) -> ImportFailedError:
         where = f", last at {self._source.last_change}" if self._source.last_change else ""

@@ -65,7 +65,8 @@ class ConsoleProcess:
         assert self._process.stdout is not None
         line = b""
         with contextlib.suppress(TimeoutError):
-            line = await asyncio.wait_for(self._process.stdout.readline(), START_DEADLINE_S)
+            async with asyncio.timeout(START_DEADLINE_S):
+                line = await self._process.stdout.readline()
         self._served = bool(line)
         if line:
             return line.decode(errors="replace").strip()
@@ -80,7 +81,8 @@ class ConsoleProcess:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), STOP_DEADLINE_S)
+            async with asyncio.timeout(STOP_DEADLINE_S):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -311,6 +311,7 @@ class Supervisor:
 async def _wait(event: asyncio.Event, seconds: float) -> None:
     """Wait for an event, at most so long."""
     try:
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await event.wait()
     except TimeoutError:
         return

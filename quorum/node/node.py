@@ -217,7 +217,8 @@ class QuorumNode:
         if member.snapshotter.log_bytes < LEAVING_LOG_BYTES_MIN:
             return
         try:
-            await asyncio.wait_for(self.take_snapshot(), LEAVING_SNAPSHOT_WAIT_S)
+            async with asyncio.timeout(LEAVING_SNAPSHOT_WAIT_S):
+                await self.take_snapshot()
         except TimeoutError:
             log.warning("stops without a snapshot: it was not written within %g s", LEAVING_SNAPSHOT_WAIT_S)
 

@@ -106,7 +106,8 @@ async def look_again(scope: Scope, draw: Callable[[Mapping[str, Any]], None]) ->
                     draw(await cluster.fields(fresh.result(), LIVE_PATIENCE_S))
                     took_s = time.monotonic() - begun_s
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(listener.news.wait(), max(REFRESH_S, 2 * took_s))
+                        async with asyncio.timeout(max(REFRESH_S, 2 * took_s)):
+                            await listener.news.wait()
                     listener.take()
                     await asyncio.sleep(max(PACE_S, took_s))
             await watching

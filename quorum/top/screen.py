@@ -47,7 +47,7 @@ class Screen:
 
     def draw(self) -> None:
         """Draw over what was drawn, in the size of now."""
-        lines = self._laid_out(*shutil.get_terminal_size())
+        lines = self._laid_out(*_size())
         shown = (styled(each.text, each.style, sys.stdout) if each.style else each.text for each in lines)
         _write("\x1b[H" + "\x1b[K\n".join(shown) + "\x1b[K\x1b[J")
 
@@ -102,6 +102,15 @@ def shown_on(screen: Screen) -> Iterator[asyncio.Future[None]]:
         screen.leave()
         for number in handlers:
             loop.remove_signal_handler(number)
+
+
+def _size() -> tuple[int, int]:
+    """Return columns and rows of the terminal; COLUMNS and LINES count only where it does not know them."""
+    with contextlib.suppress(OSError):
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        if columns and rows:
+            return columns, rows
+    return shutil.get_terminal_size()
 
 
 def _write(text: str) -> None:

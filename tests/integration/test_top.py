@@ -132,7 +132,8 @@ class Terminal:
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            env={**clean_environment(), "TERM": "xterm", **environment},
+            # What a shell may have exported before the terminal got another size.
+            env={**clean_environment(), "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **environment},
             start_new_session=True,
         )
         self.output = b""
