@@ -39,7 +39,7 @@ ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
-.PHONY: help up test test-long lint format dist installs kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format site dist installs kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -106,6 +106,9 @@ simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (
 
 simulate-defects: $(VENV)/.installed-dev ## is each of our rules found when it is switched off? (hours)
 	$(BIN)/python -m tests.simulation.rules $(ARGS)
+
+site: $(VENV)/.installed-dev ## the documentation site, to build/docs/site
+	@$(BIN)/python -m tests.site
 
 dist: $(VENV)/.installed-dev ## the wheel and the sdist of a release, to dist/
 	rm -rf dist

@@ -2,7 +2,7 @@
 
 Decides what a preview says; what may be done is the brokers' to say. No state.
 
-Source: docs/console.md.
+Source: docs/operate/console.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides what counts as offline, under-replicated or not led by the preferred replica. Soft state: a copy of
 the topics, a Kafka client.
 
-Source: docs/console.md.
+Source: docs/operate/console.md.
 """
 
 from __future__ import annotations

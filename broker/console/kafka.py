@@ -4,7 +4,7 @@ Decides how old such an answer may be: lists of topics and groups are sorted by 
 leader serves all who look. Lag and rates come of what was answered before, so they are known for as long as
 somebody looks. Soft state: the client, the last answers.
 
-Source: docs/console.md.
+Source: docs/operate/console.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Decides how lists are sorted and cut into pages: on the server, for a browser sh
 the past, ends of logs, sizes and lag are not known, for they are in no znode. Soft state: what `KafkaAsker`
 and `TopicCopy` hold.
 
-Source: docs/console.md.
+Source: docs/operate/console.md.
 """
 
 from __future__ import annotations

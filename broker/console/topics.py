@@ -3,7 +3,7 @@
 Also as they were: then the records come from the node's history. Decides what of a topic is wrong. Soft
 state: the copy.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

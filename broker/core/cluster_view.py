@@ -2,7 +2,8 @@
 
 Decides how one request changes the view. A request replaces the live brokers and only those partitions that
 it names. Fences are checked by the caller. Everything here is soft state: the next controller sends it again.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [0.B]; ZkMetadataCache (Kafka 3.9).
+Source: ARCHITECTURE.md, "Life of a controller"; docs/internals/requirements.md, [0.B]; ZkMetadataCache
+(Kafka 3.9).
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 `judge` answers and changes nothing; `take` remembers who sent a request that has passed. A request for a
 generation above the own one passes: the controller has read the registration whose reply is still on its way
 to this broker, so that generation begins with the request. Soft state.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-380; docs/requirements.md, [1.3], [2.4].
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-380; docs/internals/requirements.md,
+[1.3], [2.4].
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Leader epochs tell what offsets alone cannot: two logs of equal length may hold different records. The leader
 answers where an epoch ended in its log; the follower cuts its own log there. Pure functions over what a log
 answers.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-101, KIP-279, KIP-320.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-101, KIP-279, KIP-320.
 """
 
 from __future__ import annotations

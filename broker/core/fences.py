@@ -2,7 +2,8 @@
 
 Callers go through this module (`fences.name(...)`), so that a test can switch one rule off by replacing it.
 Pure functions over numbers.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-101, KIP-380, KIP-497, KIP-516, KIP-903.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-101, KIP-380, KIP-497, KIP-516,
+KIP-903.
 """
 
 from __future__ import annotations

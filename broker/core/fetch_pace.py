@@ -1,7 +1,7 @@
 """When a follower asks for a partition again, and for how much: pauses after errors, and throttling.
 
 Soft state, one per partition and role.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-73.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-73.
 """
 
 from __future__ import annotations

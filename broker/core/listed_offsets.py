@@ -3,7 +3,7 @@
 While a new leader does not know whether all of the former epochs is committed, it names no offset that could
 fall below one that was named before (KIP-207). Finding a record by time is the caller's; here is what may be
 said of it.
-Source: docs/guarantees.md, "Consumers"; KIP-79, KIP-207, KIP-405, KIP-734, KIP-1005.
+Source: docs/concepts/guarantees.md, "Consumers"; KIP-79, KIP-207, KIP-405, KIP-734, KIP-1005.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ the ISR, and whether enough replicas are in sync. It does not know logs, clocks,
 offsets and times come in as arguments, and a change of the ISR goes out as `ProposeIsr`, whose outcome comes
 back through `isr_written`, `isr_refused` or `isr_read_again`. Hard state: none; everything follows from the
 LeaderAndIsr request and from fetches.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-101, KIP-497, KIP-903; docs/requirements.md,
-[0.disc3].
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-101, KIP-497, KIP-903;
+docs/internals/requirements.md, [0.disc3].
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which replica a consumer should read from: one in its own rack that has what it wants.
 
 Only the leader decides; it knows how far the followers are. Racks are compared as strings.
-Source: docs/guarantees.md, "Consumers"; KIP-392.
+Source: docs/concepts/guarantees.md, "Consumers"; KIP-392.
 """
 
 from __future__ import annotations

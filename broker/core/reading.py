@@ -3,8 +3,8 @@
 Followers read to the end of the leader's log, consumers to the high watermark or, of committed records, to
 the last stable offset; from followers, too. Pure functions over a role and a view of the log; they change
 nothing.
-Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-98, KIP-101, KIP-107, KIP-320,
-KIP-392, KIP-516.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-98, KIP-101, KIP-107,
+KIP-320, KIP-392, KIP-516.
 """
 
 from __future__ import annotations

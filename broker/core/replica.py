@@ -3,8 +3,8 @@
 All that changes a role or ends a wait goes through `step`. What happens for each batch (`may_append`,
 `appended`, `note_fetch`, `copied`) decides by the same rules, makes no values and changes no role.
 Hard state: none. Soft state: the role, and what an effect that was asked for is still to bring.
-Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-101, KIP-279, KIP-320, KIP-392,
-KIP-497, KIP-516, KIP-903; Kafka's Partition.scala.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-101, KIP-279, KIP-320,
+KIP-392, KIP-497, KIP-516, KIP-903; Kafka's Partition.scala.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a replica's machine wants done, as values; who steps it carries them out in their order.
 
-Source: docs/guarantees.md, "Leaders and in-sync replicas".
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Requests of others are legal in every role. Completions (`LogGrew`, `Copied`, `Truncated`, `WriteFailed`,
 `IsrWritten`, `IsrRefused`, `IsrFound`) answer an effect.
-Source: docs/guarantees.md, "Leaders and in-sync replicas".
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

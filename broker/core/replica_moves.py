@@ -2,7 +2,7 @@
 
 Requests of others are legal in every role. A pair that is missing is the completion of an effect that no
 replica in that role has asked for.
-Source: docs/guarantees.md, "Leaders and in-sync replicas".
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

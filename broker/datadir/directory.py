@@ -11,8 +11,8 @@ written. A restart forgets none of them: the controller must have taken note fir
 
 Hard state: meta.properties, the logs, the high watermarks and the shortened logs (each replaced as a whole),
 the id of the machine's boot, the mark of a clean end.
-Source: ARCHITECTURE.md, "Life of a broker failure", "Life of a record"; docs/guarantees.md, "What kills,
-disks and power cost"; Kafka's LogManager and its file names (3.9).
+Source: ARCHITECTURE.md, "Life of a broker failure", "Life of a record"; docs/concepts/guarantees.md, "What
+kills, disks and power cost"; Kafka's LogManager and its file names (3.9).
 """
 
 from __future__ import annotations

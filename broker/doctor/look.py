@@ -4,7 +4,7 @@ Records come from the admin port of any node, with a leader or without. Where lo
 in force, a Kafka client asks. What cannot be had is said with its reason, and the rest is judged without it.
 No state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Which broker is the coordinator, every candidate knows from the node that it watches; so any broker can say it
 to a consumer.
-Source: ARCHITECTURE.md, "Life of a consumer group", "Life of a controller"; docs/requirements.md, [4.x];
-section [groups] of broker.toml.
+Source: ARCHITECTURE.md, "Life of a consumer group", "Life of a controller"; docs/internals/requirements.md,
+[4.x]; section [groups] of broker.toml.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides nothing: what a lost reply or a refusal means is the machine's affair.
 Hard state: the znodes.
-Source: ARCHITECTURE.md, "Life of a consumer group"; docs/requirements.md, [4.x].
+Source: ARCHITECTURE.md, "Life of a consumer group"; docs/internals/requirements.md, [4.x].
 """
 
 from __future__ import annotations

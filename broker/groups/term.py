@@ -3,7 +3,7 @@
 Reads the clock, waits, reads and writes, and hands each request to the machine. A term that was fenced, or
 that has not been heard by the quorum for a session, answers nothing more: its successor gives every member a
 full session, so a member that still talks to the old coordinator must not be kept alive here.
-Source: ARCHITECTURE.md, "Life of a consumer group"; docs/requirements.md, [4.x].
+Source: ARCHITECTURE.md, "Life of a consumer group"; docs/internals/requirements.md, [4.x].
 """
 
 from __future__ import annotations

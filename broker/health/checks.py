@@ -2,7 +2,7 @@
 
 Judges what the quorum's records, the brokers' admin ports and their logs say. Pure; no state.
 
-Source: docs/doctor.md; KIP-966 for what an ISR below min.insync.replicas means.
+Source: docs/operate/doctor.md; KIP-966 for what an ISR below min.insync.replicas means.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ UpdateMetadata, because before it every topic would look unknown. A session that
 one, with a new generation and a new controller candidate; the logs stay open meanwhile.
 
 Decides nothing about partitions or the cluster. Hard state is the data directory; all else is soft.
-Source: ARCHITECTURE.md, "Life of a broker failure"; docs/requirements.md, [0.E], [1.1], [1.2].
+Source: ARCHITECTURE.md, "Life of a broker failure"; docs/internals/requirements.md, [0.E], [1.1], [1.2].
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides what the listeners advertise. The generation is the czxid of the
 registration and no part of it.
-Source: ARCHITECTURE.md, "Life of a broker failure"; docs/requirements.md, [1.1], [1.2].
+Source: ARCHITECTURE.md, "Life of a broker failure"; docs/internals/requirements.md, [1.1], [1.2].
 """
 
 from __future__ import annotations

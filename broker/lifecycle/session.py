@@ -2,7 +2,7 @@
 
 All of it begins and ends together. The candidates end with the session, others lead what this broker led, and
 the next session has a new generation.
-Source: ARCHITECTURE.md, "Life of a broker failure"; docs/requirements.md, [1.1], [1.2].
+Source: ARCHITECTURE.md, "Life of a broker failure"; docs/internals/requirements.md, [1.1], [1.2].
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A deleted entry is an applied one: that is the acknowledgement. Entries of other
 controller removes them. An entry that no holder of the peer secret signed for this queue is deleted and
 counted, never looked into. Only a broker whose channel is "queue" reads it, and says so in its registration;
 the same fences judge requests that come either way. Hard state is the queue.
-Source: docs/requirements.md, [0.B], [0.E], [0.disc2]; ARCHITECTURE.md, "Life of a controller".
+Source: docs/internals/requirements.md, [0.B], [0.E], [0.disc2]; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

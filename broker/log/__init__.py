@@ -3,6 +3,6 @@
 Knows records only as batches: their contents stay as the producer made them. Knows nothing of leaders,
 in-sync replicas, connections or the quorum; replication decides what is appended, truncated and shown to
 whom.
-Source: docs/guarantees.md, "Producers: what an acknowledgement means"; ARCHITECTURE.md, "Life of a record";
-Kafka's log layout (3.9).
+Source: docs/concepts/guarantees.md, "Producers: what an acknowledgement means"; ARCHITECTURE.md, "Life of a
+record"; Kafka's log layout (3.9).
 """

@@ -3,7 +3,7 @@
 Between the two the log changes in memory, in one turn of the event loop. What could be taken for the state of
 other batches at the same offsets goes first: producers' snapshots and indexes; the epochs come last, and are
 durable before anything is appended.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-101.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-101.
 """
 
 from __future__ import annotations

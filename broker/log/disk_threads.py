@@ -2,7 +2,7 @@
 
 They are daemons: one that a disk never answers keeps no process from ending. Each says when a step of its
 work begins, which tells a disk that hangs from a long queue. Knows nothing of logs.
-Source: docs/guarantees.md, "Producers: what an acknowledgement means".
+Source: docs/concepts/guarantees.md, "Producers: what an acknowledgement means".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ journaling file system commits their fsyncs together.
 
 The first failure is final: a later success must not vouch for what an earlier failure lost. A disk that does
 not answer for long counts as one that failed.
-Source: docs/guarantees.md, "Producers: what an acknowledgement means"; Kafka's flush at a roll.
+Source: docs/concepts/guarantees.md, "Producers: what an acknowledgement means"; Kafka's flush at a roll.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ The event loop waits for no disk here: it asks `before_append` what an append mu
 `settled` before and after it truncates.
 
 Hard state: the files. Soft state: everything in memory, rebuilt by broker/log/recovery.py.
-Source: docs/guarantees.md, "Producers: what an acknowledgement means"; ARCHITECTURE.md, "Life of a record";
-Kafka's UnifiedLog (3.9).
+Source: docs/concepts/guarantees.md, "Producers: what an acknowledgement means"; ARCHITECTURE.md, "Life of a
+record"; Kafka's UnifiedLog (3.9).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one log has begun on the disk and not seen finished: in order, each after the one before.
 
 What follows a job in memory happens when the log looks, in the event loop's thread. Soft state.
-Source: docs/guarantees.md, "Producers: what an acknowledgement means".
+Source: docs/concepts/guarantees.md, "Producers: what an acknowledgement means".
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ cuts had been acknowledged, so it notes the log as shortened, durably and before
 after the tear are set aside in a folder of their own. After a clean end closed segments are not read: their
 files must only fit each other. Epochs and producers come from their files as far as those reach, and from
 the batches that were read.
-Source: docs/guarantees.md, "What kills, disks and power cost"; ARCHITECTURE.md, "Life of a record"; Kafka's
-LogLoader (3.9).
+Source: docs/concepts/guarantees.md, "What kills, disks and power cost"; ARCHITECTURE.md, "Life of a record";
+Kafka's LogLoader (3.9).
 """
 
 from __future__ import annotations

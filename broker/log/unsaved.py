@@ -1,7 +1,7 @@
 """What the files of one log lack, and which files make a segment durable.
 
 Decides nothing about when: the log asks for a job. Soft state.
-Source: docs/guarantees.md, "Producers: what an acknowledgement means".
+Source: docs/concepts/guarantees.md, "Producers: what an acknowledgement means".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ longer. In a fetch session it names only what is asked for anew, from elsewhere 
 that goes wrong, the next request begins a session and names all. A small request behind a fetch that is held
 ends its wait. A leader that cannot be reached is tried again after growing pauses. A task ends when it
 follows nothing any more. Soft state.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-227; Kafka's ReplicaFetcherThread.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-227; Kafka's ReplicaFetcherThread.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A follower's fetch is also its report: its position is its log end offset, which moves the high watermark and
 may bring it into the ISR. Only a position of the leader's own epoch counts, and only if the follower's log
 does not part from the leader's. Consumers may read from followers.
-Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-74, KIP-101, KIP-320, KIP-392,
-KIP-903.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-74, KIP-101, KIP-320,
+KIP-392, KIP-903.
 """
 
 from __future__ import annotations

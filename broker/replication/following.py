@@ -2,8 +2,8 @@
 
 An answer counts only for the role and the log end offset that the request was made with; anything else is an
 answer to a question of the past. Knows no connection.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-101, KIP-279, KIP-320, KIP-595 (diverging
-epochs).
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-101, KIP-279, KIP-320, KIP-595
+(diverging epochs).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A follower joins only if the node of its generation still has the mzxid that its
 registration is alive (KIP-903). A conflict or a lost connection is looked up in the quorum: the leader adopts
 its own write, steps down, or waits for the controller's next request. Until the outcome is certain the change
 stays pending and gates the high watermark. Soft state; the quorum's state is the truth.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-497, KIP-903; docs/requirements.md, [0.disc3].
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-497, KIP-903;
+docs/internals/requirements.md, [0.disc3].
 """
 
 from __future__ import annotations

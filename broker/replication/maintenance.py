@@ -4,8 +4,8 @@ segments go.
 Each is a task of its own, so that ISRs shrink also while the disk does not answer. The checkpoint names every
 log, also one that no request has named yet or that is not open (KAFKA-7235): a start knows by it which logs
 there must be.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; ARCHITECTURE.md, "Life of a record";
-docs/requirements.md, [1.6].
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; ARCHITECTURE.md, "Life of a record";
+docs/internals/requirements.md, [1.6].
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ noted as shortened before, whole segments behind the damage set aside. Then the 
 names the log: the controller takes the broker out of that ISR, and it copies what it lacks. Where no other
 replica is in sync the log stays as it is, and readers get what is around the damage.
 Soft state.
-Source: docs/guarantees.md, "What kills, disks and power cost"; ARCHITECTURE.md, "Life of a record".
+Source: docs/concepts/guarantees.md, "What kills, disks and power cost"; ARCHITECTURE.md, "Life of a record".
 """
 
 from __future__ import annotations

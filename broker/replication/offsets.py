@@ -2,7 +2,7 @@
 
 Finds records by their time; what may be said of an offset is decided in broker/core/listed_offsets.py. Reads
 nothing but logs and roles.
-Source: docs/guarantees.md, "Consumers"; KIP-79, KIP-101, KIP-207, KIP-405, KIP-734, KIP-1005.
+Source: docs/concepts/guarantees.md, "Consumers"; KIP-79, KIP-101, KIP-207, KIP-405, KIP-734, KIP-1005.
 """
 
 from __future__ import annotations

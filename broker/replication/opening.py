@@ -2,7 +2,7 @@
 
 A log that an ISR counts on and that was, or may have been, in the directory is made again, empty and
 shortened. Nothing is led or followed yet; what the states say is remembered, but does not count as applied.
-Source: docs/requirements.md, [0.E].
+Source: docs/internals/requirements.md, [0.E].
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NewerLogError(QuorateError):
             f"broker {broker_id} cannot serve: its log of {topic}-{partition} has records of leader {known}: "
             "it was restored to an earlier point, or forced",
             "restore the quorum to a later point, raise the epoch to keep the records, or move this log away "
-            'and lose them: docs/backup.md, "Brokers", says how',
+            'and lose them: docs/operate/backup.md, "Brokers", says how',
         )
 
 

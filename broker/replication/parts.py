@@ -2,7 +2,7 @@
 
 Decides only where an error of the disk goes: damage to broker/replication/mending.py, any other stops the
 broker.
-Source: docs/requirements.md, [1.6].
+Source: docs/internals/requirements.md, [1.6].
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ that it has the partition; until then their producer alone waits. Leadership, mi
 sequence are judged in the turn of the append; the ISR again when the high watermark has passed (20). A leader
 that steps down answers 6 for what it has not committed and for what still waits for its turn; the former may
 be lost or may survive, so the producer repeats it. Knows no connection.
-Source: docs/guarantees.md, "Producers: what an acknowledgement means"; Kafka's ReplicaManager.appendRecords.
+Source: docs/concepts/guarantees.md, "Producers: what an acknowledgement means"; Kafka's
+ReplicaManager.appendRecords.
 """
 
 from __future__ import annotations

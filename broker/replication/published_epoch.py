@@ -3,7 +3,7 @@
 Asked once per election, since an epoch that was believed is known from then on. The node of the quorum that
 serves this broker may lag behind the election, so it catches up first. What cannot be found out is not
 believed; the controller sends its request again. Hard state is /controller_epoch.
-Source: docs/guarantees.md, "Leaders and in-sync replicas".
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

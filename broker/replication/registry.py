@@ -2,7 +2,7 @@
 
 Finds the replica for a request, or the error that says why not. Knows the log directory and creates, deletes
 and sets aside logs there. The replicas' logs are hard state, the rest is soft.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/guarantees.md, "Leaders and in-sync replicas".
+Source: ARCHITECTURE.md, "Life of a controller"; docs/concepts/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Carries out what the machine wants of those that wait; the other effects go to who stepped it. Decides
 nothing. The log is the hard state; machine and waiters are soft.
-Source: docs/guarantees.md, "Leaders and in-sync replicas".
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ two looks. A registration with another incarnation than the one by which its ISR
 an outcast until they are judged again; one that names shortened logs loses the memberships of these alone,
 once for that generation. In a topic that nothing can be decided about they stay in doubt, and what is
 recorded says so, until that topic is judged, too.
-Source: KIP-380, "Controller Detects Bounced Broker"; docs/requirements.md, [1.5]; ARCHITECTURE.md, "Life of a
-broker failure"; docs/guarantees.md, "What kills, disks and power cost".
+Source: KIP-380, "Controller Detects Bounced Broker"; docs/internals/requirements.md, [1.5]; ARCHITECTURE.md,
+"Life of a broker failure"; docs/concepts/guarantees.md, "What kills, disks and power cost".
 """
 
 from __future__ import annotations

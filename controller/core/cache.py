@@ -3,7 +3,7 @@
 A record that cannot be read is logged once; its topic is left alone until it can be read again. A topic that
 went without a request (its znode was deleted) is stopped on its brokers all the same. A topic without an id
 (created by an old tool, or by hand) gets one before anything is decided about it.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [0.C], [3.x].
+Source: ARCHITECTURE.md, "Life of a controller"; docs/internals/requirements.md, [0.C], [3.x].
 """
 
 from __future__ import annotations

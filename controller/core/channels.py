@@ -5,7 +5,7 @@ states only. A request without an answer is sent again after a growing pause, un
 bounced: then its channel is closed and the next generation gets another. Stops that a broker refuses are sent
 again after such a pause, too, which holds nothing else up. STALE_BROKER_EPOCH (77) ends a channel,
 STALE_CONTROLLER_EPOCH (11) the term. Soft state only.
-Source: ARCHITECTURE.md, "Life of a controller"; KIP-380; docs/requirements.md, [0.disc2], [1.7].
+Source: ARCHITECTURE.md, "Life of a controller"; KIP-380; docs/internals/requirements.md, [0.disc2], [1.7].
 """
 
 from __future__ import annotations

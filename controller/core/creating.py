@@ -2,7 +2,7 @@
 
 Each is judged by topics.py on what the cache has just read. Only what is committed is reported as done; who
 leads the new partitions is decided right after, as for topics that come by znode.
-Source: Kafka's CreateTopics, CreatePartitions and DeleteTopics (3.9); docs/requirements.md, [0.C].
+Source: Kafka's CreateTopics, CreatePartitions and DeleteTopics (3.9); docs/internals/requirements.md, [0.C].
 """
 
 from __future__ import annotations

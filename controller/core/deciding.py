@@ -4,7 +4,7 @@ A leader may change its ISR while the controller decides. Then the version does 
 multi is written, and its partitions are read and decided again; after ROUNDS_MAX rounds one by one, so that
 a busy partition holds up no other. A topic with a state that the quorum does not take is left alone. After
 an unknown outcome the partitions are read first: what was written shows there.
-Source: ARCHITECTURE.md, "Life of a broker failure"; docs/requirements.md, [0.A], [0.C].
+Source: ARCHITECTURE.md, "Life of a broker failure"; docs/internals/requirements.md, [0.A], [0.C].
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A deletion ends when every live broker has answered all that concerns the topic. Brokers that are dead keep
 their replicas as strays and find out by the topic's id when they start.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [0.C].
+Source: ARCHITECTURE.md, "Life of a controller"; docs/internals/requirements.md, [0.C].
 """
 
 from __future__ import annotations

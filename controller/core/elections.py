@@ -15,8 +15,8 @@ nothing that another member of the ISR can lead, and leaves the ISRs of others. 
 gets a decision with each step, so that its brokers learn of its replicas. leader_epoch rises by exactly 1 for
 every state decided here. A decision is only a wish: it counts once the quorum has acknowledged it at the
 version it was decided on.
-Source: ARCHITECTURE.md, "Life of a broker failure", "Life of a controller"; docs/requirements.md, [0.A],
-[0.C], [0.F], [1.4]; KIP-704 (recovery state); KIP-460 (elections on request).
+Source: ARCHITECTURE.md, "Life of a broker failure", "Life of a controller"; docs/internals/requirements.md,
+[0.A], [0.C], [0.F], [1.4]; KIP-704 (recovery state); KIP-460 (elections on request).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rules that keep a stale actor from acting; each is a function of its own.
 
 A simulation replaces one of them at a time and must then find what it prevents.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-380.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-380.
 """
 
 from __future__ import annotations

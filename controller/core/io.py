@@ -3,7 +3,7 @@
 A step of a pass is a generator of `Steps`: it yields the ids that it waits for, or REST where others may have
 their turn; `ControllerMachine` resumes it. Every write is fenced here, once. What nobody knows the outcome of
 breaks the pass off (UnsureError), what the fence meets ends the term (TermOverError).
-Source: docs/guarantees.md, "Leaders and in-sync replicas".
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ stays in doubt: the record says so, the broker gets no role in it, and the judge
 can be decided about. Hard state: /brokers/incarnations/N; the rest is soft.
 A broker that asks to shut down gives its leaderships away and leaves the ISRs of others first; a request of a
 former life of it changes nothing.
-Source: ARCHITECTURE.md, "Life of a broker failure"; docs/requirements.md, [0.A], [0.E], [1.4], [1.5];
-KIP-380.
+Source: ARCHITECTURE.md, "Life of a broker failure"; docs/internals/requirements.md, [0.A], [0.E], [1.4],
+[1.5]; KIP-380.
 """
 
 from __future__ import annotations

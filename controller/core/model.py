@@ -2,7 +2,7 @@
 
 Holds what was read from the quorum, and says what a newly read value changes. Soft state: everything here
 can be read again. It holds acknowledged states only, so whatever is sent from it has been published before.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [0.A], [0.D].
+Source: ARCHITECTURE.md, "Life of a controller"; docs/internals/requirements.md, [0.A], [0.D].
 """
 
 from __future__ import annotations

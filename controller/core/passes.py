@@ -4,7 +4,8 @@ A pass brings the cache up to date, takes the changes of brokers, decides, write
 was acknowledged. A new controller does the same with everything due: it reads all, owes every broker every
 published decision, changes leaders and gives first ones. A burst of changes is one pass. An error of a
 client's request is that request's outcome; what concerns the term breaks the pass off or ends the term.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [0.A], [0.C], [0.D], [2.4], [3.5].
+Source: ARCHITECTURE.md, "Life of a controller"; docs/internals/requirements.md, [0.A], [0.C], [0.D], [2.4],
+[3.5].
 """
 
 from __future__ import annotations

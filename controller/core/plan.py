@@ -4,7 +4,8 @@ Every partition first keeps its replicas where they are, but no rack more of one
 What is missing goes to the broker that has least. Then replicas move from brokers that have more to brokers
 that have less, as far as racks allow it, and preferred leaders are spread by the order of the replicas alone.
 A plan that was carried out is planned again without a change. Deterministic.
-Source: docs/requirements.md, [0.F]; KIP-36 (racks); Kafka's kafka-reassign-partitions --generate, the idea.
+Source: docs/internals/requirements.md, [0.F]; KIP-36 (racks); Kafka's kafka-reassign-partitions --generate,
+the idea.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ who is in the ISR. The decisions about states are those of every other partition
 writes the record at the beginning, and at the end, once the live brokers that are leaving have confirmed that
 their replica is deleted. A dead one finds a stray when it starts. Progress comes by the watch on states,
 nothing is polled.
-Source: KIP-455; docs/requirements.md, [0.F]; ARCHITECTURE.md, "Life of a controller".
+Source: KIP-455; docs/internals/requirements.md, [0.F]; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ before (origin) is what is not being added; where it goes (target) is what is no
 that is in both was to be added and is not wanted any more. So every step can be taken up by another
 controller. First all replicas hold the partition; once the target is in the ISR, only the target does; when
 the others have deleted theirs, the record says the target alone.
-Source: KIP-455; docs/requirements.md, [0.F]; ARCHITECTURE.md, "Life of a controller".
+Source: KIP-455; docs/internals/requirements.md, [0.F]; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

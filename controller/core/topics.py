@@ -3,7 +3,8 @@
 Returns either the assignment to write or a refusal with Kafka's error code. Names, counts, factors and
 assignments are checked here in Kafka's order; a refusal begins with Kafka's words where it has some, because
 scripts look for them.
-Source: Kafka's CreateTopics and CreatePartitions (3.9); docs/requirements.md, [0.C]; KIP-4, KIP-195.
+Source: Kafka's CreateTopics and CreatePartitions (3.9); docs/internals/requirements.md, [0.C]; KIP-4,
+KIP-195.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A write either took effect, or it did not, or nobody knows: the last two come ba
 again, so that nothing is decided on a guess. What the quorum does not take comes back with the reason, so
 that it holds up nothing else. The multis are judged each on its own, because one of them can meet a partition
 whose leader changed its ISR meanwhile while all others are written.
-Source: ARCHITECTURE.md, "Life of a broker failure"; docs/guarantees.md, "Leaders and in-sync replicas";
-docs/requirements.md, [2.4], [3.3].
+Source: ARCHITECTURE.md, "Life of a broker failure"; docs/concepts/guarantees.md, "Leaders and in-sync
+replicas"; docs/internals/requirements.md, [2.4], [3.3].
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 One session of the quorum, one candidate: when the session is over, run() returns and the broker makes a new
 one. Being elected and resigning are decided by the znodes alone (plans.py). A term ends when its work ends,
 when the holder's node is no longer as the election left it, and when the session is over.
-Source: ARCHITECTURE.md, "Life of a consumer group", "Life of a controller"; docs/requirements.md, [0.D],
-[2.4], [3.1], [3.5], [4.x].
+Source: ARCHITECTURE.md, "Life of a consumer group", "Life of a controller"; docs/internals/requirements.md,
+[0.D], [2.4], [3.1], [3.5], [4.x].
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Every multi begins with a check of /controller_epoch at the version of the mandate, so a controller that has
 been replaced changes nothing. Soft state only.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; docs/requirements.md, [2.4], [3.3].
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; docs/internals/requirements.md, [2.4],
+[3.3].
 """
 
 from __future__ import annotations

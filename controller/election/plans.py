@@ -8,8 +8,8 @@ Why the order "epoch first, then /controller" matters to the election: deleting 
 version could hit a new controller's node of the same version (both are 0). That election has raised
 /controller_epoch, whose older version is part of the same multi, so the multi fails. The order "generation
 first, then registration" does the same for brokers: one that has registered since has written its generation.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [2.4], [3.1], [3.3], [3.5], [1.1],
-[1.2].
+Source: ARCHITECTURE.md, "Life of a controller"; docs/internals/requirements.md, [2.4], [3.1], [3.3], [3.5],
+[1.1], [1.2].
 """
 
 from __future__ import annotations

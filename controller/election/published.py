@@ -2,7 +2,7 @@
 
 One record that is malformed costs its topic only: it comes back as a problem, in words, and the rest is read.
 Soft state only; what changes meanwhile is a watch's business.
-Source: ARCHITECTURE.md, "Life of a broker failure"; docs/requirements.md, [0.D], [0.E].
+Source: ARCHITECTURE.md, "Life of a broker failure"; docs/internals/requirements.md, [0.D], [0.E].
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The thin half of this package: it reads what a plan needs, asks plans.py, writes
 a race. Every loop is bounded. A connection loss is looked up here only where the state itself tells what
 became of the write (elections, registrations, idempotent creations); a caller's own write with an unknown
 outcome is reported as such, never repeated.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [2.4], [3.1], [3.3], [1.1].
+Source: ARCHITECTURE.md, "Life of a controller"; docs/internals/requirements.md, [2.4], [3.1], [3.3], [1.1].
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads and writes of the controller's machine as requests of a client, and their results as inputs.
 
 A lost connection is a result, too. That the session is over is raised, as is what nobody foresaw.
-Source: docs/guarantees.md, "Leaders and in-sync replicas".
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The candidate for controller in every broker, and what brokers and clients ask of the controller.
 
 A missing /controller_epoch goes on from the highest controller epoch that any partition state carries.
-Source: ARCHITECTURE.md, "Life of a controller"; docs/requirements.md, [0.D], [2.4], [3.1], [3.5].
+Source: ARCHITECTURE.md, "Life of a controller"; docs/internals/requirements.md, [0.D], [2.4], [3.1], [3.5].
 """
 
 from __future__ import annotations

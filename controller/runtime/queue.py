@@ -2,7 +2,7 @@
 
 There is no timeout: an entry stays until its broker applies it, or is gone. Hard state is the queue; it is
 empty at the start of every life of a broker under every controller.
-Source: docs/requirements.md, [0.A], [0.C], [0.disc2]; ARCHITECTURE.md, "Life of a controller".
+Source: docs/internals/requirements.md, [0.A], [0.C], [0.disc2]; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

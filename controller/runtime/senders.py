@@ -3,7 +3,7 @@
 Decides nothing: the channels of the core say what leaves and when, and judge the answers. A request is built
 once the way to its broker is open, so what has been decided meanwhile goes out with it. How a request travels
 is a carrier's: by a connection to the broker, or by the broker's queue in the quorum (queue.py).
-Source: ARCHITECTURE.md, "Life of a controller"; KIP-380; docs/requirements.md, [0.disc2], [1.7].
+Source: ARCHITECTURE.md, "Life of a controller"; KIP-380; docs/internals/requirements.md, [0.disc2], [1.7].
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Is the server of this container healthy? Asks HEALTH_URL (a node when absent), and ends with 0 or 1.
 
-It is asked at loopback, so nobody's certificate is looked at. Source: docs/http.md.
+It is asked at loopback, so nobody's certificate is looked at. Source: docs/reference/http.md.
 """
 
 import os

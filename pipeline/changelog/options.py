@@ -1,7 +1,7 @@
 """The options of `format("quorate-changelog")`: what they mean, and which values are refused.
 
 Decides from the options alone; whether the history has what they ask for is reading.py's to find out. Pure.
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A query that begins with the tree reads it as of the zxid before its first trans
 begins behind the oldest transaction that is retained. Where some were dropped before, it begins an eighth of
 the history later, so that what it begins with is still there when it is read. Keeps no state.
 
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ is lost: only when every node has said so. All nodes give the same bytes for a z
 another node where the one before it ended. Blocking; a connection a question. Keeps
 no state between two reads.
 
-Source: docs/http.md, "The change log".
+Source: docs/reference/http.md, "The change log".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The data source `quorate-changelog`: which reader serves which kind of query.
 
-Source: Python data source API of Spark 4; docs/pipeline.md, "Change log".
+Source: Python data source API of Spark 4; docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

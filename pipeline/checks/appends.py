@@ -1,7 +1,7 @@
 """A set of unique appends: what was acknowledged is there, what failed for certain is not.
 
 Final state: one line for every element, `{key, argument, zxid}`. An append with an unknown outcome may be
-there, once, or not. Source: docs/simulation.md, "What is checked".
+there, once, or not. Source: docs/internals/simulation.md, "What is checked".
 """
 
 from __future__ import annotations

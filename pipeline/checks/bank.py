@@ -2,7 +2,7 @@
 
 `read` returns `{account: [balance, version]}` as of one state; `transfer` has `[from, to, amount]` as
 argument. Final state: one line with the same as a read. Every transfer raises two versions by one.
-Source: docs/simulation.md, "What is checked"; Jepsen's bank test (the idea).
+Source: docs/internals/simulation.md, "What is checked"; Jepsen's bank test (the idea).
 """
 
 from __future__ import annotations

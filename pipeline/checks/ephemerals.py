@@ -7,7 +7,7 @@ the news that the session is over. `look` (key ALL) is what another client found
 all ephemerals. Final state: `{key: ALL, left: names}` once all sessions must be over.
 
 A session is known to be alive until the last of its operations that succeeded began.
-Source: docs/simulation.md, "What is checked"; ZooKeeper programmer's guide (sessions).
+Source: docs/internals/simulation.md, "What is checked"; ZooKeeper programmer's guide (sessions).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 partition's state `[controller_epoch, leader, leader_epoch, isr]` at an expected version and return the new
 version, with the zxid; `state` reads `[version, state]`. All states of a partition are put in the order of
 their versions and compared with each other.
-Source: docs/simulation.md, "What is checked"; docs/guarantees.md, "Leaders and in-sync replicas".
+Source: docs/internals/simulation.md, "What is checked"; docs/concepts/guarantees.md, "Leaders and in-sync
+replicas".
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 `acquire` returns the token of a lock that its process holds; `write` has the token as argument, and the zxid
 under which the protected thing was written. A process whose session ended may still believe that it holds the
 lock: that is allowed, its writes are not.
-Source: Kleppmann, "How to do distributed locking" (fencing tokens); docs/simulation.md, "What is checked".
+Source: Kleppmann, "How to do distributed locking" (fencing tokens); docs/internals/simulation.md, "What is
+checked".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ has the offset as argument. `committed` is what an observer was answered. Final 
 A member that is cut off may believe that it owns what another one has got; it must not commit. So a member
 counts as the owner from its assignment until it asks for the last commit that succeeds. What is committed
 must have been read by somebody, because the next owner goes on from there.
-Source: docs/simulation.md, "What is checked"; KIP-848; Kafka's protocol guide (generation_id).
+Source: docs/internals/simulation.md, "What is checked"; KIP-848; Kafka's protocol guide (generation_id).
 """
 
 from __future__ import annotations

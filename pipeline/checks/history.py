@@ -4,7 +4,7 @@ A history is lines of JSON, two for each operation: its invocation, and its comp
 no effect, for certain) or `unknown`. An operation whose completion is missing is unknown. A process may have
 several operations under way; a completion belongs to the oldest open invocation with the same operation, key
 and argument. Times are of one monotonic clock. Decides nothing about what is allowed.
-Source: docs/reliability.md, "Workloads and what judges them".
+Source: docs/internals/reliability.md, "Workloads and what judges them".
 """
 
 from __future__ import annotations

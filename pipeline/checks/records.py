@@ -4,7 +4,7 @@ A key is a partition. `produce` has the argument "producer/number", numbers risi
 producer sent to that partition, and the offset as result (null: the client does not know it); `consume` has
 an offset as argument and the value as result. Final state: one line a record, `{key, argument: offset,
 value}`. A produce that was not acknowledged may be there, once, or not.
-Source: docs/simulation.md, "What is checked"; KIP-98 (idempotent producer).
+Source: docs/internals/simulation.md, "What is checked"; KIP-98 (idempotent producer).
 """
 
 from __future__ import annotations

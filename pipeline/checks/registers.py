@@ -9,7 +9,8 @@ any time after its invocation, or never.
 The search looks for an order of all operations that agrees with their results and with real time. Versions
 make it short: a version that somebody claims for its own write is nobody else's, a value that was read under
 a version names its writer, and no version comes back.
-Source: Wing and Gong 1993; Lowe 2017 (remembering configurations); docs/simulation.md, "What is checked".
+Source: Wing and Gong 1993; Lowe 2017 (remembering configurations); docs/internals/simulation.md, "What is
+checked".
 """
 
 from __future__ import annotations

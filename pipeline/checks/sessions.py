@@ -4,7 +4,8 @@ A key is a connection, an argument the number of the write on it, from 0 in the 
 one line for every write that is in the log, `{key, argument, zxid}`. A server that loses a write of a
 connection in the middle, or lets a later one overtake, is found; so is one that lets writes of a connection
 take effect after a gap. Writes that failed for certain, each on its own, make no gap.
-Source: ZooKeeper programmer's guide (sequential consistency); docs/simulation.md, "What is checked".
+Source: ZooKeeper programmer's guide (sequential consistency); docs/internals/simulation.md, "What is
+checked".
 """
 
 from __future__ import annotations

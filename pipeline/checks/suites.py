@@ -2,7 +2,7 @@
 
 A part of a suite is known by the keys that it looks at. Where every key can be judged on its own, a history
 may be split by key, so that many processes judge it.
-Source: docs/reliability.md, "Workloads and what judges them".
+Source: docs/internals/reliability.md, "Workloads and what judges them".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a checker concludes: ok, bad with a counter-example, or unknown because nothing was judged or the
 search was too long.
 
-Source: docs/reliability.md, "Workloads and what judges them".
+Source: docs/internals/reliability.md, "Workloads and what judges them".
 """
 
 from __future__ import annotations

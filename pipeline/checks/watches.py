@@ -4,7 +4,7 @@
 they showed. `event` is the watch firing, with the zxid of the change. `gone` says that the session ended, and
 with it the watch. The operations of a process on a key come one after the other. Final state: one line a key,
 `{key, zxid}`, the last change of all.
-Source: docs/simulation.md, "What is checked"; ZooKeeper programmer's guide (watches).
+Source: docs/internals/simulation.md, "What is checked"; ZooKeeper programmer's guide (watches).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Recorded chaos runs say exactly what was acknowledged and read. For a running cl
 are held against the offsets that groups committed, which stand in the change log: a group that committed
 beyond the end of a log has read what was lost since, and one whose next offset is older than the log has
 missed what retention removed. An offset that goes back means that records were read again.
-Source: docs/simulation.md, "What is checked"; quorum.metadata.group_records (the committed offsets).
+Source: docs/internals/simulation.md, "What is checked"; quorum.metadata.group_records (the committed
+offsets).
 """
 
 from __future__ import annotations

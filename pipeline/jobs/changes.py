@@ -2,7 +2,7 @@
 
 Decides which part of it counts, and refuses a damaged recording, naming file and line. Each row is one change
 of a znode, as `format("quorate-changelog")` gives it.
-Source: docs/pipeline.md, "Change log"; docs/http.md, "The change log".
+Source: docs/clients/spark.md, "Change log"; docs/reference/http.md, "The change log".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The checkers are those that judge a run where it was made (pipeline.checks.suites). Registers whose order is
 plain from their versions are judged by SQL windows (witness.py); the search of Wing and Gong gets the rest.
-Source: docs/reliability.md, "Workloads and what judges them".
+Source: docs/internals/reliability.md, "Workloads and what judges them".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ with a leader's · I20 a leader from outside the ISR is marked, and only such a 
 with its target or its origin, and replicas change by nothing else · I22 a topic that is created again has an
 id and states of its own. (I19, no acknowledged message is lost, takes the messages: see `history_check`.)
 What the history does not show, such as which broker was the controller before it begins, is not judged.
-Source: docs/simulation.md, "What is checked"; controller.core.elections and reassignment.
+Source: docs/internals/simulation.md, "What is checked"; controller.core.elections and reassignment.
 """
 
 from __future__ import annotations

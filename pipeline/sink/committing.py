@@ -8,7 +8,7 @@ So two drivers that append at once do no harm: the broker takes each chunk once,
 has a higher epoch and fences what is left of the older driver.
 
 Nothing here is decided by time. What a crash leaves is in the quorum, in the topic and in the staged files.
-Source: docs/pipeline.md, "Sink"; KIP-98.
+Source: docs/clients/spark.md, "Sink"; KIP-98.
 """
 
 from __future__ import annotations

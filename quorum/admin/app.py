@@ -3,7 +3,7 @@
 Unknown paths and wrong methods are answered from the table of endpoints, and so is the description of the
 API. Errors are problems that say what to do. Decides nothing about the node and keeps no state.
 
-Source: docs/http.md; RFC 9110 for status codes; RFC 9457 for problems.
+Source: docs/reference/http.md; RFC 9110 for status codes; RFC 9457 for problems.
 """
 
 from __future__ import annotations

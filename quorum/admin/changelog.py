@@ -3,7 +3,7 @@
 Decides what a well-formed request is, and tells history that is gone from history that has not come yet.
 What a record is, and how long it is kept, is quorum.changelog's. No state.
 
-Source: docs/pipeline.md, "Change log"; RFC 9110, "410 Gone".
+Source: docs/clients/spark.md, "Change log"; RFC 9110, "410 Gone".
 """
 
 from __future__ import annotations

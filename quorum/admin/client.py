@@ -6,7 +6,7 @@ sent. What fails later leaves open what becomes of a request that changes someth
 listen at an address, so answers are checked for the shape of a node's; what they mean is decided by the
 callers. No state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Checks of a request and the description of the API follow from the same declarat
 NamedTuple, an answer a mapping that is annotated with its schema. Schemas are JSON Schema 2020-12, as OpenAPI
 3.1 has them. No state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides what a well-formed step is and how a refusal is worded; what a step does, quorum.core.importing says.
 Access lists do not count, and steps write users and access lists, too: it is an admin who asks. No state.
 
-Source: docs/migrate.md; docs/http.md.
+Source: docs/operate/migrate.md; docs/reference/http.md.
 """
 
 from __future__ import annotations

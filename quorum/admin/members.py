@@ -3,7 +3,7 @@
 Decides what a well-formed request is; whether the change can be made is the leader's to say. Any node may be
 asked. No state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides how a row becomes an operation; nothing is written twice, so what is described is what is checked. No
 state.
 
-Source: docs/http.md; RFC 9457 for problems.
+Source: docs/reference/http.md; RFC 9457 for problems.
 """
 
 from __future__ import annotations

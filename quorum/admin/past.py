@@ -4,7 +4,7 @@ Decides what a well-formed request is, and how far back a node can answer: as fa
 since. What the history says of the past is quorum.changelog.past's. The history holds all data, so access
 lists do not count here. No state.
 
-Source: docs/pipeline.md, "Change log"; RFC 9110, "410 Gone".
+Source: docs/clients/spark.md, "Change log"; RFC 9110, "410 Gone".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides what is well-formed, and refuses everything else with the field, the value and what to send; what a
 value means is its endpoint's. No state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reads are those of a client that proved nothing unless they say more, at the node's applied zxid. No state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

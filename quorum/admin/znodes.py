@@ -4,7 +4,7 @@ Decides what a well-formed request is and how a client's errors become HTTP's. A
 own state; a linearizable one, and every write, goes through the node's client port. Access lists hold here: a
 caller is whom its token or certificate names, else nobody. No state.
 
-Source: docs/http.md; ZooKeeper 3.9 (codes).
+Source: docs/reference/http.md; ZooKeeper 3.9 (codes).
 """
 
 from __future__ import annotations

@@ -3,5 +3,5 @@
 Each node derives it from what it applies, into files of its own, so that every node gives the same rows. It
 has nothing to do with consensus: losing it loses history, never state.
 
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """

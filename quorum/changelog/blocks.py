@@ -7,7 +7,7 @@ the body, is made where the block is written. rows.py makes of a block what read
 transactions (first zxid above the last) says that zxids jumped. Knows nothing of files' names or of readers.
 Pure.
 
-Source: quorum.core.tree, `Traced`; docs/pipeline.md, "Change log".
+Source: quorum.core.tree, `Traced`; docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ after that state is cut off: applying the log again writes the same bytes.
 Hard state: the files, but what is lost of them is history only. What cannot be written waits; past a bound,
 and after a failed fsync, the log begins anew after the gap.
 
-Source: docs/pipeline.md, "Change log"; docs/consensus.md, "Snapshots".
+Source: docs/clients/spark.md, "Change log"; docs/internals/consensus.md, "Snapshots".
 """
 
 from __future__ import annotations

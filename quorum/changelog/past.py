@@ -5,7 +5,7 @@ there; a path without a change stood there as it does now. Readers pass over the
 keep images of that page alone, within a bound. The history holds records as the tree does, so cversion and
 pzxid, which a parent counts for itself, are not known of the past, nor is anything below UNRECORDED. Pure.
 
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ wait for more. It packs an entry's trace right after the entry was applied, so n
 kept; the disk is a lane's. If the disk falls behind by PENDING_BYTES_MAX, applying waits for it. Soft state
 only.
 
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

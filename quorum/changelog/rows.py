@@ -4,7 +4,7 @@ Decides the fields of a record and the order of its keys. A failed write and a c
 without changes, so zxids rise by one from record to record; only a forced start and an import let them jump.
 Entry 1 is the record of zxid 0. An ACL's change is an update with equal images. Pure.
 
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

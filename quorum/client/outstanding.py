@@ -2,7 +2,7 @@
 
 Decides which xid a request gets, which ones may be on the wire, whose the next reply is, and what those learn
 that will get none. Knows no connection and no operation: requests encode themselves and decode their replies.
-Soft state only. Source: ZooKeeper programmer's guide (guarantees); docs/guarantees.md, "Reads".
+Soft state only. Source: ZooKeeper programmer's guide (guarantees); docs/concepts/guarantees.md, "Reads".
 """
 
 from __future__ import annotations

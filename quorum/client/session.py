@@ -10,8 +10,8 @@ delivered before any later reply is, because both are taken from one stream and 
 replies wake their callers. When a connection breaks, everything called before fails (indefinitely if it may
 have reached the server), so that nothing later in a pipeline can overtake a lost request; what is called
 afterwards waits for the next connection.
-Source: ZooKeeper programmer's guide (sessions, guarantees); docs/guarantees.md, "Sessions and watches",
-"Reads".
+Source: ZooKeeper programmer's guide (sessions, guarantees); docs/concepts/guarantees.md, "Sessions and
+watches", "Reads".
 """
 
 from __future__ import annotations

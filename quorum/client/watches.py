@@ -5,8 +5,8 @@ recursive watches stay until they are removed. A watch is armed when the reply t
 exactly where the server armed it: a read of a missing node arms nothing, exists arms both ways. After a
 reconnect everything still armed is sent to the new server in SetWatches requests, each small enough for any
 server; what a persistent watch missed in between stays unknown.
-Source: ZooKeeper programmer's guide (watches); docs/guarantees.md, "Sessions and watches"; ZOOKEEPER-706
-(split SetWatches); ZKWatchManager.materialize (ZooKeeper 3.9).
+Source: ZooKeeper programmer's guide (watches); docs/concepts/guarantees.md, "Sessions and watches";
+ZOOKEEPER-706 (split SetWatches); ZKWatchManager.materialize (ZooKeeper 3.9).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A page of another site must get nowhere: Host is a literal address or a name of 
 asked below /api comes from a page of the console itself or from no page, and a change proves that it does by
 the token of the session, which no other site can read. Decides nothing about what is asked. No state.
 
-Source: RFC 9110 §15.5.20; RFC 9457; the Fetch standard, "Origin header"; docs/console.md.
+Source: RFC 9110 §15.5.20; RFC 9457; the Fetch standard, "Origin header"; docs/operate/console.md.
 """
 
 from __future__ import annotations

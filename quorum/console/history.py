@@ -5,7 +5,7 @@ was committed, remembers the changes of each znode without its values (a node re
 asks whoever knows what a change means for the events of the timeline. Decides how much is kept. Soft state
 only: what is dropped, or was before the node's history begins, is not shown.
 
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Decides which endpoints there are and how an action's request is read. Everythin
 admin ports and, through extensions, from brokers: it has no rights of its own, and passes the Authorization
 of a browser's request on. Soft state: what `Watcher` holds, and the token that pages prove themselves by.
 
-Source: docs/console.md.
+Source: docs/operate/console.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Decides which node is asked: the same one for as long as it answers, so that a p
 wrote. A change goes to another node only where none could be reached: what was sent may have been done. Soft
 state: the node that answered last.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ what runs on top, which reads long lists, every few seconds and when its records
 than a third of the time. Decides when to look, and what a slow listener gets: the newest state, not every
 one. Soft state only.
 
-Source: docs/console.md.
+Source: docs/operate/console.md.
 """
 
 from __future__ import annotations

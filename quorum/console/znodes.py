@@ -3,7 +3,7 @@
 Decides how a znode that is gone is shown: as it was before the transaction that deleted it. What may be
 changed is the node's to say. No state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

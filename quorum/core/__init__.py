@@ -5,6 +5,6 @@ equal bytes on every node and under every hash seed. It knows no clock, randomne
 thread; stamps come in with the entries. Hard state lives in `machine.StateMachine`; the watch table in
 `watches` is soft state of one node.
 
-Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions and watches"; ZooKeeper programmer's
-guide 3.9.
+Source: ARCHITECTURE.md, "Life of a write"; docs/concepts/guarantees.md, "Sessions and watches"; ZooKeeper
+programmer's guide 3.9.
 """

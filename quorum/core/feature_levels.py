@@ -9,7 +9,7 @@ level has BASE_LEVEL, as has every state of the first release.
 To add something: give it the next number in Feature, ask `allows` where it is written or accepted from a
 client, and let what reads it ask nothing. No state.
 
-Source: docs/upgrade.md.
+Source: docs/operate/upgrade.md.
 """
 
 from __future__ import annotations

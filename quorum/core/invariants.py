@@ -1,7 +1,7 @@
 """What must always hold in the state: every fact that is kept twice is compared.
 
 Used by tests and simulations; it walks the whole tree and changes nothing.
-Source: docs/simulation.md, "What is checked".
+Source: docs/internals/simulation.md, "What is checked".
 """
 
 from __future__ import annotations

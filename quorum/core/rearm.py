@@ -3,7 +3,7 @@
 For each watch it decides between an event (the node changed after the last zxid that the client saw) and a
 new watch; persistent ones are left again in any case. The caller sends the events before the reply. Only the
 watch table changes, soft state.
-Source: ZooKeeper 3.9 DataTree.setWatches; docs/guarantees.md, "Sessions and watches".
+Source: ZooKeeper 3.9 DataTree.setWatches; docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

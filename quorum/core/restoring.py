@@ -6,7 +6,7 @@ jump, as with a forced start, beyond all that clients of the old cluster saw, or
 the state of a transaction becomes the same on every founder, whichever entries behind it were applied
 besides, but for the feature level.
 
-Source: docs/backup.md.
+Source: docs/operate/backup.md.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ have passed. Nothing expires here: expiry is a command of the log, judged again 
 is soft state; a new leader starts with a full timeout for every session.
 
 A deadline lies in a heap once per session and is moved lazily: a touch only writes a number, and whoever
-comes up too early is put back. Source: docs/guarantees.md, "Sessions and watches"; ZooKeeper's SessionTracker
-for the contract.
+comes up too early is put back. Source: docs/concepts/guarantees.md, "Sessions and watches"; ZooKeeper's
+SessionTracker for the contract.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Hard state only. When a session was last heard of, and when it is to expire, is the leader's soft state and
 elsewhere; here is just the index that an expiry must not be older than. Passwords are derived from the
 session key in the shell.
-Source: docs/guarantees.md, "Sessions and watches".
+Source: docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `SnapshotWalk` turns a machine into chunks of plain values while entries go on being applied, `SnapshotLoader`
 turns the chunks into an equal machine. This module decides nothing; the form of the chunks is in
 snapshot_walk.py.
-Source: docs/consensus.md, "Snapshots".
+Source: docs/internals/consensus.md, "Snapshots".
 """
 
 from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLoader

@@ -3,7 +3,7 @@
 It takes nothing for granted: every shape, type, number and reference is checked, and what does not fit is a
 SnapshotFormatError that names it. Whether the bytes are the ones that were written is the shell's business
 (checksums). snapshot_walk.py has the form of the chunks. No state but the machine that is being built.
-Source: docs/consensus.md, D14, "Snapshots".
+Source: docs/internals/consensus.md, D14, "Snapshots".
 """
 
 from __future__ import annotations

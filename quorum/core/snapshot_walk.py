@@ -11,7 +11,7 @@ values, ready for msgpack; bytes, files and checksums are the shell's.
     continued ["changed", [path, record, creates or None], …]               nodes that changed meanwhile, in
     any order ["end", node count]                       once, last
 
-Source: docs/consensus.md, "Snapshots"; docs/simulation.md, "What is checked".
+Source: docs/internals/consensus.md, "Snapshots"; docs/internals/simulation.md, "What is checked".
 """
 
 from __future__ import annotations

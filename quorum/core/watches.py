@@ -18,7 +18,7 @@ watches there, and no ancestor's path is ever put together.
 
 A watch on what no node can be named by (paths.py) is not kept: it could not fire.
 
-Source: ZooKeeper 3.9 WatchManager; docs/guarantees.md, "Sessions and watches".
+Source: ZooKeeper 3.9 WatchManager; docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides how long an answer may take and how large it may be. Changes nothing: it sends GET alone. Soft state:
 the connections of one look.
 
-Source: docs/http.md; RFC 9110, Date.
+Source: docs/reference/http.md; RFC 9110, Date.
 """
 
 from __future__ import annotations

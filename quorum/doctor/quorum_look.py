@@ -3,7 +3,7 @@
 Turns answers into what the checks take; what does not have the shape of a node's answer counts as silence.
 No state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

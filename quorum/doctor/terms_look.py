@@ -3,7 +3,7 @@
 Elections are no records, but each transaction names the term in which it was committed. The last one that is
 at least an hour old is found by halving, so a long history costs some twenty short requests. No state.
 
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One model for everything that says how a cluster is: `quorate doctor`, the conso
 a row of a table: a name, how bad what it finds is, what it looks at, why that matters, and a pure function
 from what was seen to what was found. Decides order, verdict and its sentence. Pure; no state.
 
-Source: docs/doctor.md.
+Source: docs/operate/doctor.md.
 """
 
 from __future__ import annotations

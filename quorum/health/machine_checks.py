@@ -2,7 +2,7 @@
 
 Pure; no state.
 
-Source: docs/doctor.md.
+Source: docs/operate/doctor.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Judges what the nodes say of themselves and of each other. Pure; no state.
 
-Source: docs/doctor.md; docs/consensus.md.
+Source: docs/operate/doctor.md; docs/internals/consensus.md.
 """
 
 from __future__ import annotations

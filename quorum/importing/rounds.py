@@ -5,7 +5,7 @@ was killed goes on. Parents are set before their children, children deleted befo
 be placed yet waits for the change that is on its way. The cutover reads everything again, because no watch
 tells of access lists. Soft state only.
 
-Source: docs/migrate.md.
+Source: docs/operate/migrate.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides when a source counts as quiet, what a lost connection to it means, and what is reported. A source that
 goes away for a while is waited for; all of it is read again then. Soft state only.
 
-Source: docs/migrate.md.
+Source: docs/operate/migrate.md.
 """
 
 from __future__ import annotations

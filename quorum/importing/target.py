@@ -2,7 +2,7 @@
 
 A node that does not answer is left for the next one; every step can be repeated. Soft state only.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Pure: bytes in, frozen records out, and back. Decoding is strict (decode.py). A group's record is what the
 next coordinator goes on from; which znode version it had, and waiting requests, are not part of it.
-Source: ARCHITECTURE.md, "Life of a consumer group"; docs/requirements.md, [4.x]; KIP-848 (consumer groups).
+Source: ARCHITECTURE.md, "Life of a consumer group"; docs/internals/requirements.md, [4.x]; KIP-848 (consumer
+groups).
 """
 
 from __future__ import annotations

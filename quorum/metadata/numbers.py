@@ -1,7 +1,7 @@
 """The numbers that fence, each with a type of its own, so that none is taken for another.
 
 All are plain ints at run time. Each rises, and what carries a smaller one is refused.
-Source: docs/requirements.md, [1.2], [2.4], [3.3]; KIP-380; KIP-101.
+Source: docs/internals/requirements.md, [1.2], [2.4], [3.3]; KIP-380; KIP-101.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Pure. An entry names its kind, the controller epoch that wrote it and the generation it is for, so that a
 reader skips what is not for it without looking further. What is asked is the body of the very control request
 that goes to the broker listener otherwise; which bytes those are is not known here.
-Source: docs/requirements.md, [0.disc2]; ARCHITECTURE.md, "Life of a controller"; KIP-380 (generations).
+Source: docs/internals/requirements.md, [0.disc2]; ARCHITECTURE.md, "Life of a controller"; KIP-380
+(generations).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Packs runs, numbers batches and hands them to the leader through the forwarder. What is applied, and which
 caller waits for which outcome, is the replica's. Soft state only.
 
-Source: docs/guarantees.md, "Writes".
+Source: docs/concepts/guarantees.md, "Writes".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A node that comes to a leader has to reach what was committed by then; from ther
 life of a busy node, and a long one is not. Decided at every tick, so that it does not depend on when a
 caller asks. Pure; soft state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

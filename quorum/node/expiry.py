@@ -3,7 +3,7 @@
 The leader proposes both, and the state machine judges them again when they are applied; a follower reports to
 the leader which sessions it heard. Soft state only.
 
-Source: docs/guarantees.md, "Sessions and watches".
+Source: docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

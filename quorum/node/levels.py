@@ -5,7 +5,8 @@ is above the cluster's. What a member supports it says in its hello; of one that
 known, so nothing rises while one is away. A node whose build does not support the cluster's level refuses its
 data directory, is refused by its peers, and stops where it comes to the entry.
 
-Soft state only; the level itself is the state machine's. Source: docs/upgrade.md; etcd, "cluster version".
+Soft state only; the level itself is the state machine's. Source: docs/operate/upgrade.md; etcd, "cluster
+version".
 """
 
 from __future__ import annotations

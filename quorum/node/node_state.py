@@ -3,7 +3,7 @@
 A new endpoint is a handler that declares itself. What is shown is the node's, at the moment of the question.
 Keeps no state.
 
-Source: docs/http.md.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

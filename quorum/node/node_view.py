@@ -5,7 +5,7 @@ Decides names and shapes only; the HTTP around it is quorum.admin's. Keeps no st
 the leader and waited for by quorum.raft.requests.administration, one for a snapshot by
 quorum.node.snapshotting.
 
-Source: docs/http.md; Prometheus naming conventions.
+Source: docs/reference/http.md; Prometheus naming conventions.
 """
 
 from __future__ import annotations

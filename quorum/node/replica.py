@@ -9,7 +9,7 @@ Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run 
 the front end answers the reads that wait for the first, so a read sees every write before it on its
 connection and none after it.
 
-Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions and watches".
+Source: ARCHITECTURE.md, "Life of a write"; docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

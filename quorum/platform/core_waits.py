@@ -2,7 +2,7 @@
 
 A thread that is woken late, or preempted, stands in the run queue; one that waits for a disk, a lock or the
 interpreter does not. Where the kernel does not count, nobody waited. Soft state.
-Source: proc(5), schedstat; docs/consensus.md, "A node that stood still".
+Source: proc(5), schedstat; docs/internals/consensus.md, "A node that stood still".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An interpreter that was built without profile-guided optimisation makes every figure worse, so figures say
 which one they are of. Reads what the build recorded; measures nothing.
 
-Source: docs/benchmarks.md, "The interpreter".
+Source: docs/internals/benchmarks.md, "The interpreter".
 """
 
 from __future__ import annotations

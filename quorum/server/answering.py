@@ -10,7 +10,7 @@ watch before that watch can fire, because a read is answered and its watch armed
 How bytes become requests is the business of requests.py; what a command results in, which watches fire and
 which others are connected is the host's. Soft state only.
 
-Source: docs/guarantees.md, "Reads"; ARCHITECTURE.md, "Life of a write".
+Source: docs/concepts/guarantees.md, "Reads"; ARCHITECTURE.md, "Life of a write".
 """
 
 from __future__ import annotations

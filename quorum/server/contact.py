@@ -2,7 +2,7 @@
 
 Silence is judged from one tick to the next before new contact counts, so a process that was stopped for long
 finds itself out even if old messages wait in its sockets. Pure: the clock and the age of the contact come in
-as arguments. Soft state only. Source: docs/guarantees.md, "Availability".
+as arguments. Soft state only. Source: docs/concepts/guarantees.md, "Availability".
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ A session that this node's client believes in must not expire elsewhere unseen. 
 third of its timeout, or for contact_loss_ms_max, its requests wait unanswered until one is; after a third of
 its timeout, or four times contact_loss_ms_max, the connection ends. A pause of this process is not silence of
 the leader: after one, what has arrived is read first, and a connection ends only after twice that, when its
-session may be over (contact.py). Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions
-and watches", "Reads".
+session may be over (contact.py). Source: ARCHITECTURE.md, "Life of a write"; docs/concepts/guarantees.md,
+"Sessions and watches", "Reads".
 """
 
 from __future__ import annotations

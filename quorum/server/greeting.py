@@ -4,7 +4,7 @@ Decides between a four-letter word and a handshake, hands a handshake to the log
 connection that may only read is open at once: its session is this node's own affair (handshake.py). What
 follows the handshake is read by requests.py. Soft state only.
 
-Source: docs/guarantees.md, "Sessions and watches".
+Source: docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

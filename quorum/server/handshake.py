@@ -5,7 +5,7 @@ Pure decisions over the request, the state and the limits; both commands go thro
 outcomes decide. A node without a quorum serves those that allow it with reads alone, if read_only_mode is on;
 their sessions are its own, or those of the log as it knows them. A session that this node does not know may
 exist on the others: only a wrong password is refused here, a session that is gone is found out by the log.
-Source: docs/guarantees.md, "Sessions and watches".
+Source: docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

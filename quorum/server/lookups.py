@@ -5,8 +5,8 @@ checkWatches and removeWatches concern the watches of the connection that asks, 
 not. Each takes a decoded body and returns the reply as a whole frame; the header's zxid is the last
 transaction that this node has applied. Knows no order of requests: that is the connection's.
 
-Source: FinalRequestProcessor and DataTree of ZooKeeper 3.9; docs/guarantees.md, "Sessions and watches";
-DIVERGENCES.md, "From ZooKeeper".
+Source: FinalRequestProcessor and DataTree of ZooKeeper 3.9; docs/concepts/guarantees.md, "Sessions and
+watches"; DIVERGENCES.md, "From ZooKeeper".
 """
 
 from __future__ import annotations

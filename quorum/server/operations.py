@@ -2,7 +2,7 @@
 what takes long, what answers a read.
 
 Tables only, read from quorum.wire.operations; what answers has its own, because no codec knows the state.
-Source: docs/guarantees.md, "Reads".
+Source: docs/concepts/guarantees.md, "Reads".
 """
 
 from __future__ import annotations

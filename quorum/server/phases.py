@@ -1,7 +1,7 @@
 """The phases of a client connection, and what moves it from one to another.
 
 Pure. `MOVES` is the whole table: what it has not cannot happen, and raises where it does all the same.
-Source: docs/moves.md, the diagram made from it.
+Source: docs/internals/moves.md, the diagram made from it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each takes the replica's state as it is now and returns the reply as a whole fra
 for is armed after the state was read and before anything else can change it. exists arms a watch on a
 missing node, the others do not. The header's zxid is the last transaction that this node has applied. Knows
 no order of requests: that is the connection's. Source: FinalRequestProcessor of ZooKeeper 3.9;
-docs/guarantees.md, "Sessions and watches", "Reads".
+docs/concepts/guarantees.md, "Sessions and watches", "Reads".
 """
 
 from __future__ import annotations

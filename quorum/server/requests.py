@@ -7,7 +7,7 @@ Only pings do not wait for a change of members, which may take seconds: clients 
 alone, before those of requests (ClientCnxn.SendThread.readResponse of ZooKeeper,
 ConnectionHandler._read_socket of kazoo).
 
-Source: docs/guarantees.md, "Sessions and watches", "Reads"; ARCHITECTURE.md, "Life of a write".
+Source: docs/concepts/guarantees.md, "Sessions and watches", "Reads"; ARCHITECTURE.md, "Life of a write".
 """
 
 from __future__ import annotations

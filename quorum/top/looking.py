@@ -3,7 +3,7 @@
 Decides the object that `--json` prints, and how often a terminal gets a new one. Findings, rows and lists are
 the console's own (`Watcher`, `Extension`); nothing is computed here. Soft state: theirs.
 
-Source: docs/console.md, "In a terminal".
+Source: docs/operate/console.md, "In a terminal".
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`python -m tests.bench [BENCHMARK] [OPTIONS]`: the benchmarks that `make bench` runs.
 
-`peers` (the default) measures Quorate beside ZooKeeper and etcd in one run: docs/benchmarks.md. `speed`
+`peers` (the default) measures Quorate beside ZooKeeper and etcd in one run: docs/internals/benchmarks.md.
+`speed`
 compares writes and reads with ZooKeeper alone, on the leader and on a follower, and counts fsyncs; `million`
 loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory and the time to ready;
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a

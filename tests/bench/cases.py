@@ -2,7 +2,7 @@
 
 `Subject` is a system with what the cases have laid out on it so far, so that a case prepares its paths once
 and not in every round. `Sizes` says how much is done: `FULL` for a table, `TINY` to see that a case works.
-Source: docs/benchmarks.md.
+Source: docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A quorum of three nodes holds the records of many partitions, a console reads them, and Chromium draws; frames
 are timed by the browser itself. Chromium and playwright are needed by this benchmark alone. Times are never
 asserted here.
-Source: docs/console.md.
+Source: docs/operate/console.md.
 """
 
 from __future__ import annotations

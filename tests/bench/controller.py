@@ -5,7 +5,7 @@ leader is changed by the order of its replicas and a request for the preferred o
 broker names the new one. A broker is drained by SIGTERM; it is drained when another broker names it nowhere
 as a leader. Transactions are counted by zxid, requests by the quorum's own counter of packets. Kafka is left
 out of the changes: it does not take another order of replicas from the znode. Times are never asserted.
-Source: docs/requirements.md, [0.disc2], [1.4]; ARCHITECTURE.md, "Life of a controller".
+Source: docs/internals/requirements.md, [0.disc2], [1.4]; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

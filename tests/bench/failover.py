@@ -3,8 +3,8 @@
 Three real nodes with the settings that are shipped, on loopback, and one client on each node that does not
 lead: synchronous (one write at a time) or pipelined. A round's gap is the longest time between two
 acknowledged writes of a client around the change, the worse of the two clients. Counts every client that met
-an error; there must be none. Times are printed and never asserted. Source: docs/benchmarks.md;
-docs/consensus.md, "Rules of the core".
+an error; there must be none. Times are printed and never asserted. Source: docs/internals/benchmarks.md;
+docs/internals/consensus.md, "Rules of the core".
 """
 
 from __future__ import annotations

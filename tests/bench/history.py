@@ -4,7 +4,7 @@ First a producer of librdkafka ends transactions, one after the other, on three 
 leaves in a node's change log, and how many of them are states of transactional ids. Then values as large are
 written to three nodes as fast as one connection can, where the change log may hold little: the largest that
 its folder ever is. From both follows how long the history reaches back. Knows no peers; nothing is asserted.
-Source: docs/http.md, "The change log".
+Source: docs/reference/http.md, "The change log".
 """
 
 from __future__ import annotations

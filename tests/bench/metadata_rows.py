@@ -2,7 +2,7 @@
 
 Inside one broker, from the request's bytes to those of the answer, without sockets; CPU times, never
 asserted. All three ways must give the same bytes.
-Source: ARCHITECTURE.md, "Life of a record"; docs/benchmarks.md.
+Source: ARCHITECTURE.md, "Life of a record"; docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

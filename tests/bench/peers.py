@@ -3,7 +3,7 @@
 All systems run at the same time and take turns: round by round, case by case, each round beginning with
 another system, so that a disturbance of the machine meets all of them. What wants a million nodes runs after
 that, one system at a time. Prints what it does; a table, every round's values and a chart are the result. No
-time is asserted. Source: docs/benchmarks.md.
+time is asserted. Source: docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

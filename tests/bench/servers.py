@@ -2,7 +2,7 @@
 
 Quorate, ZooKeeper 3.9.5 and etcd 3.5 run with the settings that they ship with, ZooKeeper with a Java heap
 that a production server would get. Each brings the clients that speak its protocol. Knows nothing of what is
-measured. Source: docs/benchmarks.md.
+measured. Source: docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ the moment at which the write was due. Rounds of two phases: quiet; every node t
 the end: quiet without the third node; that one, which was down until the log that it lacks was gone, starts
 and is brought up by the leader's snapshot. Prints quantiles of each phase and the ratio of its p99 to that of
 the quiet phase right before, of which a median is less disturbed by other work of the machine than a single
-one; asserts no time. Source: docs/consensus.md, "Snapshots".
+one; asserts no time. Source: docs/internals/consensus.md, "Snapshots".
 """
 
 from __future__ import annotations

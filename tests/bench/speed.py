@@ -3,7 +3,7 @@
 Each case runs once on a connection to the leader and once on a connection to a follower, which are reported
 apart. Every written path of the main case is read back from all three servers and its value compared. Times
 are printed and never asserted. Knows the systems only through their client ports and /proc. Source:
-docs/benchmarks.md.
+docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each node notes its own turns (turning_node.py). What counts is CPU time of the loop's thread: a core that
 others use makes every turn longer, and is not the node's work. Knows no peers; times are never asserted.
-Source: DIVERGENCES.md, docs/benchmarks.md.
+Source: DIVERGENCES.md, docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 node.toml's [members] and broker.toml's [dial], [quorum] and [advertised] name the proxies, so no link goes
 around them. The admin ports are asked directly: they tell the run how the cluster is, and are no part of it.
-Source: docs/reliability.md, "Nemeses".
+Source: docs/internals/reliability.md, "Nemeses".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Mistakes in a broker, switched on by `python -m tests.chaos --plant NAME`: what the checkers must find.
 
 Each function changes shipped code in this process. `install` belongs to the broker's process.
-Source: docs/reliability.md, "Are mistakes found?".
+Source: docs/internals/reliability.md, "Are mistakes found?".
 """
 
 from __future__ import annotations

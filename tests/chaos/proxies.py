@@ -4,7 +4,7 @@ A link is a proxy with a name such as `peer-1-2`: what node 1 dials to reach nod
 dialler sends, "downstream" what it receives. A fault is a set of toxics on some links; `heal` takes away what
 was laid on a link. What a toxic held back is counted by toxiproxy itself, when a connection ends: bytes that
 it received and never sent on. Knows nothing of the cluster.
-Source: docs/reliability.md, "Nemeses"; toxiproxy 2.5 (toxics, /metrics).
+Source: docs/internals/reliability.md, "Nemeses"; toxiproxy 2.5 (toxics, /metrics).
 """
 
 from __future__ import annotations

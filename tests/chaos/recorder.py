@@ -3,7 +3,7 @@
 A client in a process of its own prints its lines, and the recorder of the run takes them from there.
 Also keeps what nemeses ask: how many operations are under way, how many were answered, and how long the last
 ones took. Times are of the monotonic clock, which all processes of a machine share.
-Source: docs/reliability.md, "Workloads and what judges them".
+Source: docs/internals/reliability.md, "Workloads and what judges them".
 """
 
 from __future__ import annotations

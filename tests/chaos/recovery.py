@@ -3,7 +3,7 @@
 Reads a run's history and its faults, nothing else. A service is what operations of one kind ask: the quorum
 (registers, through whichever node), or a partition (records). It was away from one success to the
 next; the longest such gap that touches a strike is the strike's.
-Source: docs/reliability.md, "Workloads and what judges them".
+Source: docs/internals/reliability.md, "Workloads and what judges them".
 """
 
 from __future__ import annotations

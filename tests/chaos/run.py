@@ -8,7 +8,7 @@
                               /timeline.html             all of it to look at
 
 A run counts only if every kind of nemesis that struck bit at least once.
-Source: docs/reliability.md, "Nemeses".
+Source: docs/internals/reliability.md, "Nemeses".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the nodes' plain ports are for the run, which looks at the cluster and is no par
 
 An address of such a cluster is "FOLDER@HOST:PORT,…", where the folder has the authority and the client's
 certificate; any other address is plain.
-Source: docs/security.md.
+Source: docs/operate/secure.md.
 """
 
 from __future__ import annotations

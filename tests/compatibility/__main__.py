@@ -1,4 +1,4 @@
-"""`python -m tests.compatibility` writes docs/compatibility.md."""
+"""`python -m tests.compatibility` writes docs/reference/compatibility.md."""
 
 from tests.compatibility.page import PAGE, page
 

@@ -1,4 +1,4 @@
-"""Why the table of requests lacks some requests and versions of Kafka: what docs/compatibility.md says.
+"""Why the table of requests lacks requests and versions of Kafka: docs/reference/compatibility.md says it.
 
 A test finds a gap of the table without a reason, and a reason without a gap.
 Source: Kafka's message definitions (3.9 and 4.1), which say what each version brought.

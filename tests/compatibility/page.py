@@ -1,4 +1,4 @@
-"""Writes docs/compatibility.md from the table of requests, and says what the table leaves without a reason.
+"""Writes docs/reference/compatibility.md from the table of requests; says what the table leaves unexplained.
 
 The page is a function of broker.server.table, and of the reasons (absent.py) and the data in this folder.
 """
@@ -16,14 +16,14 @@ from tests.compatibility.tried import SYSTEMS, SYSTEMS_TRIED, TOUR, tried
 from tests.tidy.rules import REPOSITORY
 
 _ROWS: Final[dict[int, Row]] = {int(key): row for key, row in REQUESTS.items()}
-PAGE: Final = REPOSITORY / "docs" / "compatibility.md"
+PAGE: Final = REPOSITORY / "docs" / "reference" / "compatibility.md"
 
 _HEAD = """# Compatibility
 
 What Quorate answers of Kafka's requests, and what was tried with it. `python -m tests.compatibility`
 writes this page from the table of requests (`broker/server/table.py`) and the reasons in
 `tests/compatibility/absent.py`; tests compare it with the code, with a running broker and with Kafka's
-jars. Where an answer differs from Kafka's or ZooKeeper's is in [DIVERGENCES.md](../DIVERGENCES.md).
+jars. Where an answer differs from Kafka's or ZooKeeper's is in [DIVERGENCES.md](../../DIVERGENCES.md).
 
 ## Kafka's requests
 

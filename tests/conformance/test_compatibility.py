@@ -1,4 +1,4 @@
-"""docs/compatibility.md agrees with what a running broker says, and its data with Kafka's own classes."""
+"""docs/reference/compatibility.md agrees with a running broker, and its data with Kafka's own classes."""
 
 from __future__ import annotations
 

@@ -348,7 +348,7 @@ def test_the_steps_of_the_guide(source: ZooKeeper, target: Target, capsys: Lines
 
 def guide_steps() -> list[list[str]]:
     """The words of every `quorate import` of the guide, in its order."""
-    text = (REPOSITORY / "docs" / "migrate.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "operate" / "migrate.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     lines = [line.strip() for block in blocks for line in block.splitlines()]
     return [line.split()[1:] for line in lines if line.startswith("quorate import ")]

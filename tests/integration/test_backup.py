@@ -1,7 +1,7 @@
 """A drill: a cluster is backed up under load, lost, and restored into three new nodes.
 
 One old cluster, one backup that was taken while writers wrote, and one new cluster for all tests. Source:
-docs/backup.md.
+docs/operate/backup.md.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def test_brokers_refuse_a_quorum_that_forgot_leader_epochs_of_their_logs(tmp_pat
         assert f"{named} {known}" in cluster.brokers[1].output_path.read_text()
         cluster.stop(1)
         code, said = cluster.run_to_end(1)
-        assert (code, f"{named} {known}" in said, "docs/backup.md" in said) == (1, True, True)
+        assert (code, f"{named} {known}" in said, "docs/operate/backup.md" in said) == (1, True, True)
 
         path = "/brokers/topics/orders/partitions/0/state"
         raised = cluster.state("orders", 0) | {"leader_epoch": newer}

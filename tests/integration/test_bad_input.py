@@ -2,8 +2,8 @@
 
 On the ports: the connection ends or is answered with an error, and nobody else notices: a parallel client on
 every node sees no error, no process ends, and the state digests stay as they were. At a start: exit code 1
-or 2, no traceback, an error that names the thing and its value, and a remedy. Source: docs/consensus.md,
-"Membership", "Journal".
+or 2, no traceback, an error that names the thing and its value, and a remedy. Source:
+docs/internals/consensus.md, "Membership", "Journal".
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Three real brokers that lose controllers, leaders, links and disks: nothing acknowledged goes with them.
 
 Sessions last a second. Every link between brokers goes through a relay that a test can cut, or in which it
-can hold control requests. Source: docs/requirements.md, [0.A], [0.E], [0.disc3], [2.4], [3.1], [3.5].
+can hold control requests. Source: docs/internals/requirements.md, [0.A], [0.E], [0.disc3], [2.4], [3.1],
+[3.5].
 """
 
 from __future__ import annotations

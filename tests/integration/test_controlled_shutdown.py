@@ -1,6 +1,6 @@
 """A broker that stops gives its leaderships away first, and no request of a former life of it does harm.
 
-Source: docs/requirements.md, [1.4], [1.6]; KIP-380; ARCHITECTURE.md, "Life of a broker failure".
+Source: docs/internals/requirements.md, [1.4], [1.6]; KIP-380; ARCHITECTURE.md, "Life of a broker failure".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The wheel and the sdist: what is in them, and that the installed wheel serves, with no checkout in sight.
 
-Source: docs/releasing.md.
+Source: docs/internals/releasing.md.
 """
 
 from __future__ import annotations

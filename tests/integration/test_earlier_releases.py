@@ -1,6 +1,6 @@
 """Every later build reads the data that an earlier release wrote: state, history, records, groups.
 
-Source: docs/upgrade.md, "Data of earlier releases".
+Source: docs/operate/upgrade.md, "Data of earlier releases".
 """
 
 from __future__ import annotations

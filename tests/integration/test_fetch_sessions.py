@@ -1,7 +1,7 @@
 """Fetch sessions between real brokers: a leader of 50 partitions dies, a session gives way, a link is lost.
 
 Broker 1 has room for one session and leads in the test of that alone; the others have as many as they like.
-Source: docs/guarantees.md, "Leaders and in-sync replicas"; KIP-227.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas"; KIP-227.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A cluster is founded once: founders that come back without their data found no second one.
 
 Real processes. What the cluster acknowledged must still be there, the node that holds it goes on, and the one
-that lost it says what to do. Source: docs/consensus.md, "Membership".
+that lost it says what to do. Source: docs/internals/consensus.md, "Membership".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Three real brokers; the controller reaches each through a relay that can hold requests back. Covered are
 KIP-380's broken assumptions without controlled shutdown, and a restart of all brokers.
-Source: docs/requirements.md, [1.1], [1.7]; KIP-380; KAFKA-7235.
+Source: docs/internals/requirements.md, [1.1], [1.7]; KIP-380; KAFKA-7235.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The lowest are tried with the Python that runs the tests, the newest with each of PYTHONS: versions or paths
 of interpreters, that one when absent (`make installs PYTHONS="3.12 3.13"`).
-Source: docs/releasing.md.
+Source: docs/internals/releasing.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Members come, go, lose their disks and lose their majority, with real processes and clients that write.
 
 What is asked goes over HTTP or the command line to any node. Every acknowledged write must be there
-afterwards, and clients of nodes that stay see no error. Source: docs/consensus.md, "Membership";
-docs/http.md.
+afterwards, and clients of nodes that stay see no error. Source: docs/internals/consensus.md, "Membership";
+docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 What both channels do alike stands in the tests of the controller, which run with either. Here is what only a
 queue has: deletion as acknowledgement, entries of former lives and controllers, and brokers whose settings
 differ.
-Source: docs/requirements.md, [0.A], [0.A.2], [0.E], [0.disc2]; ARCHITECTURE.md, "Life of a controller".
+Source: docs/internals/requirements.md, [0.A], [0.A.2], [0.E], [0.disc2]; ARCHITECTURE.md, "Life of a
+controller".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Partitions that move to other brokers: step by step, against every death of the controller, and under load.
 
-Source: docs/requirements.md, [0.F]; KIP-455; ARCHITECTURE.md, "Life of a controller".
+Source: docs/internals/requirements.md, [0.F]; KIP-455; ARCHITECTURE.md, "Life of a controller".
 """
 
 from __future__ import annotations

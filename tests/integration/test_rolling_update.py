@@ -1,6 +1,6 @@
 """An update under load: each process stops and starts again as the next build, and no client loses anything.
 
-Source: docs/upgrade.md.
+Source: docs/operate/upgrade.md.
 """
 
 from __future__ import annotations

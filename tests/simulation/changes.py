@@ -3,7 +3,8 @@
 - One change at a time: of the configurations in a leader's log at most one is not committed.
 - None before the first entry of its own term is committed.
 
-Source: docs/consensus.md, "Membership", "Rules of the core"; dissertation §4.1, with the correction of 2015.
+Source: docs/internals/consensus.md, "Membership", "Rules of the core"; dissertation §4.1, with the
+correction of 2015.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ protocol itself (the order of replies).
 What the world uses: `ClientFleet(scheduler, nodes)`, `start()`, `stop()`, `quiet`, `operations`,
 `history()`. Per client one process of the history.
 
-Source: ClientCnxn of ZooKeeper 3.9; docs/guarantees.md, "Sessions and watches".
+Source: ClientCnxn of ZooKeeper 3.9; docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ its writer never writes twice, so that a value names its write.
 | set_watches | relative zxid, data, exist and child paths | null |
 | sync, ping, close | null | null |
 
-Source: docs/simulation.md, "What is checked".
+Source: docs/internals/simulation.md, "What is checked".
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ replay of the whole log, and with what the clients saw (checkers/verdict.py).
   there; what a start read is on the platter before it counts. Now and then a copy of a disk loses its power
   and is recovered to prove it.
 
-Source: docs/simulation.md, "What is checked"; docs/consensus.md, "Rules of the core", "Journal", "Snapshots".
+Source: docs/internals/simulation.md, "What is checked"; docs/internals/consensus.md, "Rules of the core",
+"Journal", "Snapshots".
 """
 
 from __future__ import annotations

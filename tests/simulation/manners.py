@@ -8,7 +8,8 @@
 - Nobody goes on leading unheard: without a word of a majority a leader stops within an election timeout.
 
 Judged by the messages that reach a node and leave it; every doubt about times is in favour of
-the node. Source: docs/consensus.md, D8, "Rules of the core"; dissertation §3.10, §4.2.3, §6.2, §9.6.
+the node. Source: docs/internals/consensus.md, D8, "Rules of the core"; dissertation §3.10, §4.2.3, §6.2,
+§9.6.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every nemesis works with: the world as a script may touch it, and the nodes that it draws.
 
-Source: docs/simulation.md, "Faults".
+Source: docs/internals/simulation.md, "Faults".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Nemeses of the network: cuts in one or both directions, broken connections, bad weather, slow lines.
 
-faults.py says what a script is. Source: docs/simulation.md, "Faults".
+faults.py says what a script is. Source: docs/internals/simulation.md, "Faults".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 - What one life of a node called its origin incarnation, no other life of it uses, on whatever disk.
 - An expiry takes effect only if the session wrote nothing above the index that was judged.
 
-Source: ARCHITECTURE.md, "Life of a write"; docs/guarantees.md, "Sessions and watches".
+Source: ARCHITECTURE.md, "Life of a write"; docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Keeps one state machine that only goes forward, and what it looked like where it was asked; an index behind it
 is replayed from the beginning, but only now and then, because that costs the whole prefix.
-Source: docs/simulation.md, "What is checked"; quorum.node.replica for what the payloads of entries hold.
+Source: docs/internals/simulation.md, "What is checked"; quorum.node.replica for what the payloads of entries
+hold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Disks that raise no error: slow ones, and one whose fsyncs never come back.
 
 Decides nothing but what is done; what a node must do meanwhile is judged where the script ends, or by the
-world. Source: docs/guarantees.md, "Reads"; docs/simulation.md, "Faults".
+world. Source: docs/concepts/guarantees.md, "Reads"; docs/internals/simulation.md, "Faults".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Histories written by hand, as clients would have recorded them: the boring parts of checkers' tests.
 
 A story is a list of requests and replies with the zxids and Stats that the test chooses, so also impossible
-ones. Times pass by themselves. Source: docs/simulation.md, "What is checked".
+ones. Times pass by themselves. Source: docs/internals/simulation.md, "What is checked".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A build is what it supports: NEXT_LEVEL is one above this build's. Nothing goes back, because a node whose
 cluster has risen meanwhile would rightly refuse; tests/unit/test_feature_levels.py has that.
 
-Source: docs/upgrade.md.
+Source: docs/operate/upgrade.md.
 """
 
 from __future__ import annotations

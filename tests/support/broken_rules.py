@@ -2,7 +2,7 @@
 
 Each function changes a class of the shipped code in this process, for `tests.support.watched_node`.
 
-Source: docs/consensus.md, "Journal".
+Source: docs/internals/consensus.md, "Journal".
 """
 
 from __future__ import annotations

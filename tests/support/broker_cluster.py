@@ -4,7 +4,7 @@
 own. Who leads is read from the quorum, as the controller wrote it; what a broker believes is asked at its
 admin port. Counters of a broker's former lives are kept, so that a run can say how often something happened.
 Every wait is a condition with a deadline; every process is ended by its own process id.
-Source: docs/reliability.md, "Nemeses".
+Source: docs/internals/reliability.md, "Nemeses".
 """
 
 from __future__ import annotations

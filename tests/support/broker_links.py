@@ -2,7 +2,7 @@
 
 What broker A asks broker B goes through a relay of its own (`[dial]` in A's broker.toml): the fetches of A as
 a follower, and A's control requests if it is the controller. The quorum and the clients are reached directly.
-Source: docs/reliability.md, "Nemeses".
+Source: docs/internals/reliability.md, "Nemeses".
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ with every node back and the check of recorded_writes.py.
 
 The seed repeats the choices, not the instants: those belong to the machine.
 
-Source: docs/reliability.md, "Nemeses"; docs/consensus.md, D5, D14–D16, "Journal", "Snapshots".
+Source: docs/internals/reliability.md, "Nemeses"; docs/internals/consensus.md, D5, D14–D16, "Journal",
+"Snapshots".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `build` asks the backend of pyproject.toml. `beside` makes an environment that borrows the packages of the
 tests and needs no network; `resolved` one with packages of its own, from a package index. Both keep the
 checkout off the import path.
-Source: docs/releasing.md.
+Source: docs/internals/releasing.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ rename). Then it looks at everything that leaves a node, at the entry of the cal
 - a commit index needs a majority that holds everything up to it.
 
 Bytes are decoded by the shipped codec and journal format; the order is that of the trace's lines
-(syscall_trace.py says why that proves something). Source: docs/consensus.md, "Journal"; Raft §5.
+(syscall_trace.py says why that proves something). Source: docs/internals/consensus.md, "Journal"; Raft §5.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ flight, checks that each reply carries exactly the version that its place in the
 when replies came. So a lost, repeated or reordered write is an error at once, and every gap can be read
 from its times. `ENDINGS` are the ways in which a leader stops leading; `change_leader` carries one out
 under writers and waits until the cluster got over it. Knows the nodes only through their ports and process
-ids. Source: ARCHITECTURE.md, "Life of a write"; docs/consensus.md, "Rules of the core".
+ids. Source: ARCHITECTURE.md, "Life of a write"; docs/internals/consensus.md, "Rules of the core".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/moves.md: the diagrams of the tables of moves, made from the tables.
+"""docs/internals/moves.md: the diagrams of the tables of moves, made from the tables.
 
 `python -m tests.support.moves_page` writes the page; a test compares it with the tables.
 """
@@ -13,7 +13,7 @@ from broker.core.replica_moves import MOVES as REPLICA_MOVES
 from controller.core.phases import PHASE_MOVES
 from quorum.server.phases import MOVES as CONNECTION_MOVES
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "moves.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "internals" / "moves.md"
 _HEAD: Final = """# Tables of moves
 
 What changes the role or phase of something, and to what. Made from the tables in the code by

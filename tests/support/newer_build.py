@@ -2,7 +2,7 @@
 
     python -m tests.support.newer_build serve …
 
-Source: docs/upgrade.md; tests/integration/test_rolling_update.py.
+Source: docs/operate/upgrade.md; tests/integration/test_rolling_update.py.
 """
 
 from __future__ import annotations

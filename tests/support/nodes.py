@@ -5,7 +5,7 @@ real ZooKeeper servers the same shape, so that a test can be proven right agains
 speaks for. `start_system` picks one by the environment variable TESTED_SYSTEM ("quorate", the default, or
 "zookeeper"). Nodes are numbered from 1, as in node.toml. Nothing here knows what the servers store. Every
 wait is a condition with a deadline (`eventually`); every process is ended by its own process id, also when a
-test fails, and its output is kept in a file that the failure report shows. Source: docs/http.md.
+test fails, and its output is kept in a file that the failure report shows. Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ ends when all replicas are in sync again. At the end every acknowledged record i
 in its producer's order, and the replicas' files are equal byte for byte. A run counts only if a strike hit a
 leader with records in flight, a log was truncated, and an ISR shrank and grew.
 
-The seed repeats the choices, not the instants. Source: docs/reliability.md, "Nemeses".
+The seed repeats the choices, not the instants. Source: docs/internals/reliability.md, "Nemeses".
 """
 
 from __future__ import annotations

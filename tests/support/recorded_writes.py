@@ -6,7 +6,7 @@ full window of creates and setDatas in flight on one connection, goes to another
 breaks, and writes one JSON line per invocation and per completion, so that the record stays when every node
 is killed. An operation whose connection broke is "unknown". SIGTERM makes it finish what is in flight and
 end. `check` reads only such records and the final values of the nodes; it knows nothing of the servers'
-insides. Source: docs/reliability.md, "Workloads and what judges them".
+insides. Source: docs/internals/reliability.md, "Workloads and what judges them".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ this build reads of them (seen.json). Run it once per release, in a new folder; 
 never written again. The content is fixed; ids, times and offsets of files are not. `started` runs a copy with
 the build of this checkout, and `look` reads all of it.
 
-Source: docs/upgrade.md, "Data of earlier releases".
+Source: docs/operate/upgrade.md, "Data of earlier releases".
 """
 
 from __future__ import annotations

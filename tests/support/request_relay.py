@@ -5,7 +5,7 @@ or `[advertised]` of that one, sends them through it. It can hold the next contr
 that follows it on that connection, and deliver it later to whichever process then has the broker's port, on a
 connection with a proof of its own: so a request can meet the next life of a broker. `cut` lets bytes of both
 directions vanish without an error, as a lost network does. All relays share one thread.
-Source: docs/requirements.md, [1.6]; docs/reliability.md, "Nemeses".
+Source: docs/internals/requirements.md, [1.6]; docs/internals/reliability.md, "Nemeses".
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from quorum.console.server import ConsoleOptions, serving
 from quorum.local import in_thread
 from tests.support.broker_cluster import SHORT_SESSION_MS, BrokerCluster
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "images"
 WIDTH, HEIGHT = 1280, 900
 WAIT_S = 60.0
 #: {topic: (partitions, records)}

@@ -1,4 +1,4 @@
-"""docs/compatibility.md agrees with the table of requests, and every gap of the table has a reason."""
+"""docs/reference/compatibility.md agrees with the table of requests; every gap of the table has a reason."""
 
 from __future__ import annotations
 

@@ -20,7 +20,13 @@ from quorum.config.node import SECTIONS, load_node_config
 from quorum.core import codes
 from tests.tidy.rules import REPOSITORY
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "deploy/README.md", "docs/doctor.md", "docs/releasing.md")
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "deploy/README.md",
+    "docs/operate/doctor.md",
+    "docs/internals/releasing.md",
+)
 
 
 def project() -> dict[str, Any]:
@@ -179,7 +185,13 @@ def missing_references(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "document", ["DIVERGENCES.md", "docs/consensus.md", "docs/guarantees.md", "docs/upgrade.md"]
+    "document",
+    [
+        "DIVERGENCES.md",
+        "docs/internals/consensus.md",
+        "docs/concepts/guarantees.md",
+        "docs/operate/upgrade.md",
+    ],
 )
 def test_the_tests_that_a_document_names_exist(document: str) -> None:
     text = (REPOSITORY / document).read_text()

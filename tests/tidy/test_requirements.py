@@ -1,4 +1,4 @@
-"""docs/requirements.md: every row names a decision, modules and tests, and what it names exists."""
+"""docs/internals/requirements.md: every row names a decision, modules and tests, and what it names exists."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def problems(text: str) -> list[str]:
 
 
 def document() -> str:
-    return (REPOSITORY / "docs/requirements.md").read_text()
+    return (REPOSITORY / "docs/internals/requirements.md").read_text()
 
 
 def test_every_requirement_that_is_built_has_one_row() -> None:

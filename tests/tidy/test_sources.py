@@ -97,13 +97,13 @@ def test_every_source_names_what_a_reader_can_open() -> None:
     ("reference", "lost"),
     [
         ("raft.md, Journal", "raft.md"),
-        ('docs/consensus.md, "Marriage"', "docs/consensus.md: Marriage"),
-        ("docs/consensus.md, D99", "docs/consensus.md: D99"),
-        ("docs/requirements.md, [0.A], [7.x]", "docs/requirements.md: [7.x]"),
+        ('docs/internals/consensus.md, "Marriage"', "docs/internals/consensus.md: Marriage"),
+        ("docs/internals/consensus.md, D99", "docs/internals/consensus.md: D99"),
+        ("docs/internals/requirements.md, [0.A], [7.x]", "docs/internals/requirements.md: [7.x]"),
         ("quorum.nowhere.at_all", "quorum.nowhere.at_all"),
         ("the design of brokers", "the design of brokers"),
         ("KIP-380", ""),
-        ('docs/consensus.md, "Membership", D4; Raft §5.3', ""),
+        ('docs/internals/consensus.md, "Membership", D4; Raft §5.3', ""),
         ("quorum.client", ""),
     ],
 )

@@ -1,6 +1,6 @@
 """The workflows and forms of the forge: they parse, pin actions by hash, and may do what they need alone.
 
-Source: docs/releasing.md.
+Source: docs/internals/releasing.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a group answers to a request of a member or an administrator.
 
 Passes each request to the machine of its group. Does not know when the answer leaves.
-Source: ARCHITECTURE.md, "Life of a consumer group"; KIP-848; docs/requirements.md, [4.x].
+Source: ARCHITECTURE.md, "Life of a consumer group"; KIP-848; docs/internals/requirements.md, [4.x].
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ when a join phase ends. It does not know what is assigned: metadata and assignme
 Hard state is what `record` returns at the end of a join phase, of an assignment, of a static member's return:
 a coordinator that starts from it goes on with the same generation. Soft state: who waits for an answer, the
 deadlines, and a join phase that has not ended; members that wait in it ask the next coordinator again.
-Source: GroupCoordinator (Kafka 3.9); KIP-62, KIP-345, KIP-394, KIP-814; docs/requirements.md, [4.x].
+Source: GroupCoordinator (Kafka 3.9); KIP-62, KIP-345, KIP-394, KIP-814; docs/internals/requirements.md,
+[4.x].
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ differ from the old ones. It does not know where topics are looked up: they come
 
 Hard state is `record`: members with their epochs, what they own, what they must give up, their targets. Soft
 state: deadlines, and that targets are to be computed.
-Source: KIP-848; CurrentAssignmentBuilder (Kafka 3.9); docs/requirements.md, [4.x].
+Source: KIP-848; CurrentAssignmentBuilder (Kafka 3.9); docs/internals/requirements.md, [4.x].
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 machines to the quorum, one multi of a group at a time, and their answers back when those are durable. Groups
 decide first and write afterwards: a group whose write is given up goes on from what the quorum has.
 Hard state is in the quorum; the answers that wait are soft state.
-Source: ARCHITECTURE.md, "Life of a consumer group"; docs/requirements.md, [4.x].
+Source: ARCHITECTURE.md, "Life of a consumer group"; docs/internals/requirements.md, [4.x].
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Scheduling a key that is in the wheel already, for an earlier slot or the same, costs one look-up; the caller
 that gets a key compares its own deadline and schedules again if that has moved. So a heartbeat costs the
 wheel nothing. Soft state only.
-Source: docs/requirements.md, [4.open2]; Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987).
+Source: docs/internals/requirements.md, [4.open2]; Varghese and Lauck, "Hashed and hierarchical timing
+wheels" (1987).
 """
 
 from __future__ import annotations

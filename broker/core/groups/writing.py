@@ -6,7 +6,7 @@ what a dead coordinator left need no rules of their own for it. A record that on
 into chunks, children of the group's znode: first all chunks are made, to which nothing refers yet; then one
 multi writes their names into the znode and deletes those of the record before. So the znode always names
 chunks that are there; those that it does not name are strays, and the last multi of any write removes them.
-Source: ARCHITECTURE.md, "Life of a consumer group"; docs/requirements.md, [4.x].
+Source: ARCHITECTURE.md, "Life of a consumer group"; docs/internals/requirements.md, [4.x].
 """
 
 from __future__ import annotations

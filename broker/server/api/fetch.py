@@ -2,7 +2,8 @@
 
 Decides who may fetch as a follower (only who has authenticated), and which session a request belongs to
 (broker/core/fetch_sessions.py). broker/replication/fetching.py waits and reads.
-Source: docs/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-227, KIP-392, KIP-516, KIP-951.
+Source: docs/concepts/guarantees.md, "Leaders and in-sync replicas", "Consumers"; KIP-227, KIP-392, KIP-516,
+KIP-951.
 """
 
 from __future__ import annotations

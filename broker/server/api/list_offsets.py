@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch: where a log begins and ends, and where a leader epoch ended.
 
 Only translates; broker/replication/offsets.py answers for one partition at a time.
-Source: docs/guarantees.md, "Consumers"; KIP-79, KIP-101, KIP-207, KIP-320.
+Source: docs/concepts/guarantees.md, "Consumers"; KIP-79, KIP-101, KIP-207, KIP-320.
 """
 
 from __future__ import annotations

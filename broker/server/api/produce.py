@@ -3,7 +3,8 @@
 Decides which requests are refused as a whole or by partition before they reach a log; broker/replication/
 producing.py does the rest. With acks=0 there is no response, so an error ends the connection: the client then
 looks for the leader again.
-Source: docs/guarantees.md, "Producers: what an acknowledgement means"; Kafka's Produce request (3.9).
+Source: docs/concepts/guarantees.md, "Producers: what an acknowledgement means"; Kafka's Produce request
+(3.9).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """InitProducerId: an id for an idempotent producer, and a higher epoch for a transactional one.
 
-Source: KIP-98, KIP-360; docs/guarantees.md, "Producers: what an acknowledgement means".
+Source: KIP-98, KIP-360; docs/concepts/guarantees.md, "Producers: what an acknowledgement means".
 """
 
 from __future__ import annotations

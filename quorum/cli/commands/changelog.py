@@ -4,7 +4,7 @@
 interrupted. Both read GET /v1/changelog, a page after the other. Decides the line that people read; --json
 prints the node's own records. No state.
 
-Source: docs/pipeline.md, "Change log".
+Source: docs/clients/spark.md, "Change log".
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 HELP = "say what is wrong with a cluster, and what helps"
 DESCRIPTION = """\
 Look at all nodes and brokers that answer, and at the files of this machine that --config and --data-dir name.
-It changes nothing and ends within 20 seconds. docs/doctor.md has the table of checks. Exit codes: 0 nothing
-is wrong, 1 an error, 3 warnings at most; with --nagios 0, 1, 2, 3 as monitors have them."""
+It changes nothing and ends within 20 seconds. docs/operate/doctor.md has the table of checks. Exit codes: 0
+nothing is wrong, 1 an error, 3 warnings at most; with --nagios 0, 1, 2, 3 as monitors have them."""
 EXAMPLES = """\
 examples:
   quorate doctor

@@ -21,7 +21,7 @@ zxids. Without --cutover it then follows every change until it is interrupted. W
 the source is quiet, compares both trees, and opens the cluster to clients; until then it refuses their
 writes. The source is never written. Killed at any moment, it goes on with the same words.
 Where the admin ports want tokens this needs the role admin (quorate --token-file FILE import …).
-docs/migrate.md is the guide."""
+docs/operate/migrate.md is the guide."""
 EXAMPLES = """\
 examples:
   quorate import --from zk1:2181,zk2:2181,zk3:2181 --from-auth super.txt

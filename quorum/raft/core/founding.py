@@ -9,7 +9,7 @@ which ask. Soft state only: what peers proved in their hellos.
 Each founding names the incarnations of all founders. A founder that votes in one has heard from every
 founder, since its own disk was formatted, that its log is empty. So a committed founding is the only one, as
 long as one founder that holds it kept its disk: a founder with a new disk that the others need for a majority
-cannot get the word of that one (docs/consensus.md).
+cannot get the word of that one (docs/internals/consensus.md).
 """
 
 from quorum.raft.core.messages import PeerMet, Role

@@ -4,7 +4,7 @@ Decides the payload of the founding entry around the configuration that the core
 the key from which session passwords are derived. Both are drawn by the first leader and are hard state from
 its commit on. Randomness comes in as an argument. Knows nothing of elections.
 
-Source: docs/consensus.md, "Membership".
+Source: docs/internals/consensus.md, "Membership".
 """
 
 from __future__ import annotations

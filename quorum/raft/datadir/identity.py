@@ -10,7 +10,7 @@ Hard state: identity.json, written aside, fsynced, renamed, and its folder fsync
 marker until the identity is durable, so that a crash within it neither blocks the next attempt nor lets it
 overwrite anything.
 
-Source: docs/consensus.md, "Membership".
+Source: docs/internals/consensus.md, "Membership".
 """
 
 from __future__ import annotations

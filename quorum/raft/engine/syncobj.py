@@ -3,7 +3,7 @@
 A node runs through it, and a program that knows pysyncobj's interface finds it here; the methods do what
 SyncObj's do. None of SyncObj's journal, serializer, pickles or threads is ever reached. Decides nothing.
 
-Source: pysyncobj 0.3.17; docs/consensus.md.
+Source: pysyncobj 0.3.17; docs/internals/consensus.md.
 """
 # ruff: noqa: D102, N802, N803 - the names are SyncObj's
 

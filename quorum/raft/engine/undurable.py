@@ -4,7 +4,7 @@ A disk that hangs raises no error: nothing tells of it but time. Knows the numbe
 when they went to the journal; what follows from their age is decided by the core (a leader hands over) and by
 the client port (nobody is answered). Soft state.
 
-Source: docs/consensus.md, "Journal".
+Source: docs/internals/consensus.md, "Journal".
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ After an error that is final nothing is acknowledged any more. When the disk is 
 and what comes later waits for it, until `retry` is called. Soft state only; what is durable is
 journal.py's.
 
-Source: docs/consensus.md, "Journal".
+Source: docs/internals/consensus.md, "Journal".
 """
 
 from __future__ import annotations

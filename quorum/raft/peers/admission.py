@@ -5,7 +5,8 @@ not know sockets or how an identity is proven. The own log may lag: what it says
 against them only while a leader is heard, or else a node that slept through a replacement could never hear of
 it.
 
-Soft state only: a view of the configurations at one instant. Source: docs/consensus.md, "Membership".
+Soft state only: a view of the configurations at one instant. Source: docs/internals/consensus.md,
+"Membership".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ answer a request, because this node may lag. A hand-over has no entry but its re
 up; it is done once the node leads a later term. Only the deadline makes an outcome unknown: the leader was
 lost between request and answer, or a snapshot hides them. Soft state only.
 
-Source: ARCHITECTURE.md, "Life of a change of members"; docs/consensus.md, "Membership".
+Source: ARCHITECTURE.md, "Life of a change of members"; docs/internals/consensus.md, "Membership".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Decides the shapes only. The admin port and the client port decide which callers may ask, the leader
 (quorum/raft/core) what is refused; administration.py keeps the callers that wait. No state.
 
-Source: ARCHITECTURE.md, "Life of a change of members"; docs/consensus.md, "Membership".
+Source: ARCHITECTURE.md, "Life of a change of members"; docs/internals/consensus.md, "Membership".
 """
 
 from __future__ import annotations

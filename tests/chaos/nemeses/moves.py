@@ -3,7 +3,8 @@
 Asked for by /admin/reassign_partitions, as Kafka's tools do in ZooKeeper mode. Every partition keeps at least
 min.insync.replicas replicas. A strike ends when the controller or its successor has finished: exactly the
 target, nothing that comes or goes. In `reassign+kill-controller` the other one strikes in the middle.
-Source: docs/requirements.md, [0.F]; docs/reliability.md, "Workloads and what judges them".
+Source: docs/internals/requirements.md, [0.F]; docs/internals/reliability.md, "Workloads and what judges
+them".
 """
 
 from __future__ import annotations

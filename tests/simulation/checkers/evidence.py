@@ -7,8 +7,8 @@ wrote or whose write failed (I6), a write that took effect twice (I6) or elsewhe
 zxid that was given twice (I8). Knows only the history and the final states.
 
 Cost: linear in the number of records, plus a sort of what is known of each path.
-Source: docs/simulation.md, "What is checked"; Wing & Gong's search becomes a walk because zxids and versions
-are witnesses of the order.
+Source: docs/internals/simulation.md, "What is checked"; Wing & Gong's search becomes a walk because zxids
+and versions are witnesses of the order.
 """
 
 from __future__ import annotations

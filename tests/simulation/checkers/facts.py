@@ -1,7 +1,8 @@
 """What is known of single paths: facts about one moment, which registers.py lays along the zxids.
 
 They come from acknowledged writes, from what failed writes and reads found, and from the final states.
-Decides nothing about what lies between them. Cost: linear. Source: docs/simulation.md, "What is checked".
+Decides nothing about what lies between them. Cost: linear. Source: docs/internals/simulation.md, "What is
+checked".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
   hold the same.
 
 Cost: linear in the sightings and in the length of the lists, after sorting each directory by zxid.
-Source: docs/simulation.md, "What is checked"; DIVERGENCES.md, "From ZooKeeper".
+Source: docs/internals/simulation.md, "What is checked"; DIVERGENCES.md, "From ZooKeeper".
 """
 
 from __future__ import annotations

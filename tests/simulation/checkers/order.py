@@ -8,8 +8,8 @@
 - No zxid lies beyond what can have happened: the gaps between known transactions are at most as many as
   there are operations and sessions of unknown outcome (I6, at most once).
 
-Cost: one sort of all invocations and completions by time. Source: docs/simulation.md, "What is checked";
-docs/guarantees.md, "Reads".
+Cost: one sort of all invocations and completions by time. Source: docs/internals/simulation.md, "What is
+checked"; docs/concepts/guarantees.md, "Reads".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ left is a matching of operations of unknown outcome within one path. What the ma
 search judges (search.py): it is a violation only if no order of the unknown operations explains it.
 
 Cost: linear in the facts after sorting; the matching is quadratic in the unknown operations of one path.
-Source: docs/simulation.md, "What is checked".
+Source: docs/internals/simulation.md, "What is checked".
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ is allowed. Both only make it more lenient.
 Cost: exponential in the unknown operations of one path at worst; of those that differ in nothing but their
 bounds only the one whose fence comes first is tried (earliest deadline first), and `STATES_MAX` bounds the
 rest.
-Source: docs/simulation.md, "What is checked"; Wing & Gong, "Testing and Verifying Concurrent Objects".
+Source: docs/internals/simulation.md, "What is checked"; Wing & Gong, "Testing and Verifying Concurrent
+Objects".
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 - I12: to resume succeeds only with the right password and before the end, and is refused only after it.
 - I13: nothing of a session takes effect, or is answered, behind its close.
 
-Cost: linear, but for sorting each session's requests. Source: docs/simulation.md, "What is checked";
-docs/guarantees.md, "Sessions and watches".
+Cost: linear, but for sorting each session's requests. Source: docs/internals/simulation.md, "What is
+checked"; docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The verdict over a whole run: all checkers, in the order in which they stand on each other.
 
-Source: docs/simulation.md, "What is checked".
+Source: docs/internals/simulation.md, "What is checked".
 """
 
 from __future__ import annotations

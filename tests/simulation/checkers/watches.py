@@ -13,7 +13,7 @@ the reply that registered it, from that reply's zxid on. Then
   for their registers; creation and deletion while away are no change for an exists watch.
 
 Cost: a bisection per registration and a heap step per watch.
-Source: docs/simulation.md, "What is checked"; docs/guarantees.md, "Sessions and watches".
+Source: docs/internals/simulation.md, "What is checked"; docs/concepts/guarantees.md, "Sessions and watches".
 """
 
 from __future__ import annotations

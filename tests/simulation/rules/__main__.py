@@ -74,7 +74,7 @@ class Search:
         return f"{self.rule.name} + {self.rule.beside}" if self.beside else f"{self.rule.name} (guard, alone)"
 
     def cells(self) -> str:
-        """Say it as docs/simulation.md does."""
+        """Say it as docs/internals/simulation.md does."""
         rule, finding = self.rule, self.finding
         within, by = (within_of(self.tried), finding.by) if finding else ("none", "nobody")
         return f"| {self.name} | {rule.source} | {rule.profile} | {within} | {by} |"
@@ -98,7 +98,7 @@ def searches_of(rules: Iterable[Rule], first: int, count: int) -> Iterator[Searc
 
 
 def searches_of_page(rules: Iterable[Rule]) -> Iterator[Search]:
-    """Return the searches of docs/simulation.md, each with as many seeds as its row allows."""
+    """Return the searches of docs/internals/simulation.md, each with as many seeds as its row allows."""
     named = {rule.name for rule in rules}
     for row in read_tables(PAGE.read_text())[0]:
         if row.name in named:
@@ -142,11 +142,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
     parser.add_argument("--workers", type=at_least_one, default=2)
     parser.add_argument(
-        "--markdown", action="store_true", help="print the rows of docs/simulation.md at the end"
+        "--markdown", action="store_true", help="print the rows of docs/internals/simulation.md at the end"
     )
-    parser.add_argument(
-        "--page", action="store_true", help="run as many seeds as docs/simulation.md allows each rule"
-    )
+    parser.add_argument("--page", action="store_true", help="run as many seeds as the page allows each rule")
     parser.add_argument("--list", action="store_true", help="print the rules, and what is changed")
     arguments = parser.parse_args()
     rules = [rule for area, rules in AREAS.items() for rule in rules if area in (arguments.area or AREAS)]

@@ -1,4 +1,4 @@
-"""The table of docs/simulation.md: within how many seeds of which profile a rule that is off is found.
+"""The table of docs/internals/simulation.md: within how many seeds of a profile a rule that is off is found.
 
 Which seed is the first moves with every draw of the world and with the product's messages. So a row allows at
 least three times as many seeds as its rule took.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-PAGE: Final = Path(__file__).parents[3] / "docs" / "simulation.md"
+PAGE: Final = Path(__file__).parents[3] / "docs" / "internals" / "simulation.md"
 #: how many seeds a row may allow
 WITHIN: Final = (20, 60, 200, 600)
 

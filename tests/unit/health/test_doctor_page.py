@@ -1,4 +1,4 @@
-"""docs/doctor.md has every check with what the code says of it, and nothing else."""
+"""docs/operate/doctor.md has every check with what the code says of it, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quorum.doctor.doctor import all_checks
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/doctor.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/operate/doctor.md"
 
 
 def test_the_table_of_checks_is_that_of_the_code() -> None:

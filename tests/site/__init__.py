@@ -1,0 +1,1 @@
+"""The documentation site: the pages that are made from the code, and the build."""

@@ -1,0 +1,104 @@
+"""Builds the site: the pages of docs/ and those of the root, as one folder for Zensical.
+
+Pages link each other as they lie in the repository, so that they can be read there. The site holds pages
+alone: a link to
+another file of the repository becomes its path in code. Decides nothing about what the pages say.
+
+Source: docs/internals/site.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.tidy.rules import REPOSITORY
+
+# Pages that lie elsewhere in the repository, and their place in docs/.
+ELSEWHERE: Final = {
+    "ARCHITECTURE.md": "docs/internals/architecture.md",
+    "CHANGELOG.md": "docs/reference/changelog.md",
+    "CONTRIBUTING.md": "docs/internals/contributing.md",
+    "DIVERGENCES.md": "docs/concepts/divergences.md",
+    "GLOSSARY.md": "docs/concepts/glossary.md",
+    "SECURITY.md": "docs/internals/security-policy.md",
+}
+SETTINGS: Final = REPOSITORY / "docs/zensical.toml"
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
+_CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.DOTALL | re.MULTILINE)
+
+
+class DeadLinkError(Exception):
+    """A page links a file that the repository does not have."""
+
+
+def pages(repository: Path = REPOSITORY) -> dict[str, str]:
+    """Return every page of the site: its path in the repository, and the one in the site's folder."""
+    inside = {path.relative_to(repository).as_posix() for path in (repository / "docs").rglob("*.md")}
+    return {path: path.removeprefix("docs/") for path in sorted(inside)} | {
+        path: place.removeprefix("docs/") for path, place in ELSEWHERE.items()
+    }
+
+
+def outside_of_code(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield the parts of a page in order: (is it a fenced block, the part)."""
+    end = 0
+    for block in _CODE.finditer(text):
+        yield False, text[end : block.start()]
+        yield True, block.group()
+        end = block.end()
+    yield False, text[end:]
+
+
+def relinked(path: str, text: str, repository: Path = REPOSITORY) -> str:
+    """Return the text of a page with links as they are in the site.
+
+    Raises DeadLinkError, which names the page and the link.
+    """
+    places = pages(repository)
+    place = places[path]
+
+    def link(found: re.Match[str]) -> str:
+        mark, words, target, anchor = found[1], found[2], found[3], found[4] or ""
+        if not target or re.match(r"[a-z]+:", target):
+            return found[0]
+        named = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        if not (repository / named).exists():
+            raise DeadLinkError(f"{path} links {target}, which does not exist")
+        if (there := places.get(named, named.removeprefix("docs/"))) == named:
+            return f"`{named}`" if words.strip("`") == named else f"{words} (`{named}`)"
+        return f"{mark}[{words}]({os.path.relpath(there, os.path.dirname(place))}{anchor})"
+
+    return "".join(part if code else _LINK.sub(link, part) for code, part in outside_of_code(text))
+
+
+def stage(folder: Path, repository: Path = REPOSITORY) -> None:
+    """Write all pages and pictures to folder/docs, with the settings of the build beside it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(
+        repository / "docs", folder / "docs", ignore=shutil.ignore_patterns("*.md", SETTINGS.name)
+    )
+    for path, place in pages(repository).items():
+        target = folder / "docs" / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(relinked(path, (repository / path).read_text("utf-8"), repository), "utf-8")
+    shutil.copy(repository / "docs" / SETTINGS.name, folder / SETTINGS.name)
+
+
+def build(folder: Path, repository: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
+    """Build the site in folder/site; warnings are errors. Needs no network."""
+    stage(folder, repository)
+    return subprocess.run(
+        [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
