@@ -24,7 +24,7 @@ def lag_metrics(seen: LagsSeen) -> Iterable[Metric]:
     )
     seconds = GaugeMetricFamily(
         "quorate_group_lag_seconds",
-        "for how long the oldest of these waits, at least: since the coordinator first saw it",
+        "for how long the oldest record of a partition waits, at least: since the coordinator first saw it",
         labels=each,
     )
     sums = GaugeMetricFamily(

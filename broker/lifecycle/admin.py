@@ -174,7 +174,7 @@ def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
     sessions = replicas.fetching.sessions
     for name, documentation, value in (
         ("sessions", "incremental fetch sessions of followers and clients", len(sessions)),
-        ("partitions_cached", "partitions that these sessions hold", sessions.partition_count()),
+        ("partitions_cached", "partitions that incremental fetch sessions hold", sessions.partition_count()),
     ):
         yield GaugeMetricFamily(f"quorate_broker_incremental_fetch_{name}", documentation, value=value)
     yield from _compaction_metrics(replicas.maintenance.compaction.status)
@@ -214,7 +214,7 @@ def _compaction_metrics(status: CompactionStatus) -> Iterable[Metric]:
         yield GaugeMetricFamily(f"quorate_broker_cleaner_{name}", documentation, value=value)
     for name, documentation, count in (
         ("bytes_read", "bytes of logs that were compacted", status.bytes_read),
-        ("bytes_written", "bytes that compaction has left of them", status.bytes_written),
+        ("bytes_written", "bytes that compaction has left of logs", status.bytes_written),
         ("failures", "rounds of compaction that failed", status.failures),
     ):
         yield CounterMetricFamily(f"quorate_broker_cleaner_{name}", documentation, value=count)
@@ -250,7 +250,7 @@ def _controller_metrics(controller: Controller | None, partitions_max: int) -> I
     stale = "requests that brokers refused: they were for an earlier life of theirs"
     for name, documentation, value in (
         ("unclean_elections", unclean, counters.unclean_elections),
-        ("leaders_rebalanced", "leaderships that went back by themselves", counters.leaders_rebalanced),
+        ("leaders_rebalanced", "leaderships that went back unasked", counters.leaders_rebalanced),
         ("requests", requests, counters.requests_sent),
         ("requests_repeated", "requests sent again for want of an answer", counters.requests_repeated),
         ("stale_generations", stale, counters.stale_generations),
@@ -295,7 +295,9 @@ def _group_metrics(term: GroupsTerm | None, bytes_max: int) -> Iterable[Metric]:
     ):
         yield GaugeMetricFamily(f"quorate_{name}", documentation, value=value)
     ids = term.transactions.machine.status(clock_ms())
-    yield _by("state", dict(sorted(ids.states.items())), "quorate_transactional_ids", "ids by state")
+    yield _by(
+        "state", dict(sorted(ids.states.items())), "quorate_transactional_ids", "transactional ids by state"
+    )
     yield GaugeMetricFamily(
         "quorate_transaction_oldest_open_seconds",
         "how long the oldest transaction is open; 0: none is",
@@ -338,7 +340,9 @@ def _listener_metrics(listeners: Sequence[Listener], limits: BrokerLimitsSection
         labels=["listener", "kind"],
     )
     held_max = GaugeMetricFamily(
-        "quorate_broker_held_bytes_max", "bytes of these that may be held", labels=["listener", "kind"]
+        "quorate_broker_held_bytes_max",
+        "bytes of requests and answers that may be held",
+        labels=["listener", "kind"],
     )
     totals_max = {"received": limits.received_bytes_total_max, "unread": limits.unread_bytes_total_max}
     times = HistogramMetricFamily(

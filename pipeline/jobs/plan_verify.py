@@ -222,9 +222,9 @@ def compute(changes: DataFrame, arguments: argparse.Namespace) -> DataFrame:
 JOB = changelog_job(
     "plan_verify",
     "check a plan of reassignments against racks, capacity and balance",
-    "One row for each rule that the cluster would break once the plan is carried out: partitions and brokers "
-    "that do not exist, replicas that fall in number, a rack with more than its share of a partition, a "
-    "broker without room for old and new replicas, and load that is uneven.",
+    "One row for each rule that the cluster would break once the plan is carried out. Partitions and brokers "
+    "exist, and replicas do not fall in number. No rack has more than its share of a partition. Brokers have "
+    "room for old and new replicas, and load is even.",
     compute,
     add_arguments=add_arguments,
     check=check,

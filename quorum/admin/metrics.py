@@ -74,7 +74,7 @@ def audit_metrics(audit: AuditLog | None) -> Iterable[Metric]:
         )
         yield CounterMetricFamily(
             "quorate_audit_lines_lost",
-            "Lines that are not, because the disk did not take them in time",
+            "Lines of the audit log that the disk did not take in time",
             value=audit.lost_count,
         )
 
@@ -85,9 +85,13 @@ def room_metrics(room: FreeRoom | None) -> Iterable[Metric]:
         return
     for name, text, value in (
         ("free_bytes", "Bytes that are free on the disk of the data directory", room.free_bytes),
-        ("size_bytes", "Bytes of that disk", room.size_bytes),
-        ("free_change_bytes", "By which the free bytes rose; below 0: they fell", room.change_bytes),
-        ("free_change_seconds", "Within so many seconds: since metrics were read first", room.span_s),
+        ("size_bytes", "Bytes of the disk of the data directory", room.size_bytes),
+        ("free_change_bytes", "How much the free bytes rose; below 0: they fell", room.change_bytes),
+        (
+            "free_change_seconds",
+            "In how many seconds they rose or fell: since metrics were read first",
+            room.span_s,
+        ),
     ):
         yield GaugeMetricFamily(f"quorate_disk_{name}", text, value=float(value))
 

@@ -55,6 +55,9 @@ _KEYS: Final = {
     "kafka_mechanism": _Key("--mechanism", "kafka_mechanism"),
 }
 
+#: {key: the option that it stands for}
+PROFILE_OPTIONS: Final[Mapping[str, str]] = {key: each.option for key, each in _KEYS.items()}
+
 
 def read_profile(name: str, file: str) -> dict[str, str]:
     """Return {key: value} of a profile, paths absolute.

@@ -27,7 +27,11 @@ def families(member: QuorumMember, recorder: ChangeRecorder) -> Iterable[Metric]
         ),
         ("quorate_changelog_last_zxid", "Last transaction in the change log", recorder.last_zxid),
         ("quorate_changelog_bytes", "Bytes of the change log", recorder.size_bytes),
-        ("quorate_changelog_pending_bytes", "Bytes of it that wait for the disk", recorder.pending_bytes),
+        (
+            "quorate_changelog_pending_bytes",
+            "Bytes of changes that wait for the disk",
+            recorder.pending_bytes,
+        ),
     ):
         yield GaugeMetricFamily(name, text, value=float(value))
 

@@ -353,9 +353,13 @@ class RunningNodeView:
         return [
             ("quorate_requests", "Requests received from clients", clients.requests_received),
             ("quorate_packets_sent", "Replies and events sent to clients", clients.packets_sent),
-            ("quorate_handshakes_refused", "Handshakes without a promise", clients.handshakes_refused),
+            ("quorate_handshakes_refused", "Clients refused at the handshake", clients.handshakes_refused),
             ("quorate_malformed_frames", "Clients closed for a malformed frame", clients.malformed_frames),
-            ("quorate_connections_rejected", "Clients over an address's limit", clients.connections_rejected),
+            (
+                "quorate_connections_rejected",
+                "Clients refused by address limits",
+                clients.connections_rejected,
+            ),
             ("quorate_clients_shed", "Clients closed for what all hold together", clients.connections_shed),
             ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
             (
@@ -363,14 +367,18 @@ class RunningNodeView:
                 "Writes of any node's clients that a hard limit refused",
                 self._replica.machine.transaction.quota_refusals,
             ),
-            ("quorate_batches_abandoned", "Batches of unknown outcome", forwarder.batches_abandoned),
+            (
+                "quorate_batches_abandoned",
+                "Batches of writes of unknown outcome",
+                forwarder.batches_abandoned,
+            ),
             (
                 "quorate_digests_compared",
                 "Digests compared with those of the leader",
                 self._replica.digests.compared_count,
             ),
             ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
-            ("quorate_journal_inline_fsyncs", "Those written in the event loop", journal.inline_fsyncs),
+            ("quorate_journal_inline_fsyncs", "Groups made durable in the event loop", journal.inline_fsyncs),
             ("quorate_journal_bytes", "Bytes made durable", journal.bytes_written),
             ("quorate_snapshots_taken", "Snapshots written", snapshots.taken_count),
             ("quorate_snapshots_failed", "Snapshots given up", snapshots.failed_count),

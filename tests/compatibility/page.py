@@ -20,7 +20,7 @@ PAGE: Final = REPOSITORY / "docs" / "reference" / "compatibility.md"
 
 _HEAD = """# Compatibility
 
-What Quorate answers of Kafka's requests, and what was tried with it. `python -m tests.compatibility`
+What Quorate answers of Kafka's requests, and what was tried with it. `python -m tests.site reference`
 writes this page from the table of requests (`broker/server/table.py`) and the reasons in
 `tests/compatibility/absent.py`; tests compare it with the code, with a running broker and with Kafka's
 jars. Where an answer differs from Kafka's or ZooKeeper's is in [DIVERGENCES.md](../../DIVERGENCES.md).

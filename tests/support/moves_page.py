@@ -1,23 +1,21 @@
 """docs/internals/moves.md: the diagrams of the tables of moves, made from the tables.
 
-`python -m tests.support.moves_page` writes the page; a test compares it with the tables.
+`python -m tests.site reference` writes the page; a test compares it with the tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 from broker.core.replica_moves import MOVES as REPLICA_MOVES
 from controller.core.phases import PHASE_MOVES
 from quorum.server.phases import MOVES as CONNECTION_MOVES
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "internals" / "moves.md"
 _HEAD: Final = """# Tables of moves
 
 What changes the role or phase of something, and to what. Made from the tables in the code by
-`python -m tests.support.moves_page`; do not edit.
+`python -m tests.site reference`; do not edit.
 """
 
 
@@ -77,7 +75,3 @@ def page() -> str:
         illegal_inputs(),
     ]
     return "\n".join(parts)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

@@ -1,17 +1,13 @@
-"""docs/reference/compatibility.md agrees with the table of requests; every gap of the table has a reason."""
+"""Every gap of the table of requests has a reason, which docs/reference/compatibility.md tells."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.compatibility.absent import REQUESTS_ABSENT, VERSIONS_ABOVE, VERSIONS_BELOW
-from tests.compatibility.page import PAGE, gaps, page
+from tests.compatibility.page import gaps
 from tests.compatibility.tried import tried
 from tests.tidy.rules import REPOSITORY
-
-
-def test_the_page_is_what_the_table_says() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "write it again: python -m tests.compatibility"
 
 
 @pytest.mark.parametrize(

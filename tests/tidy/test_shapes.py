@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.moves_page import PAGE, page
 from tests.tidy import shapes
 
 
@@ -134,7 +133,3 @@ def test_a_name_with_two_meanings_is_found() -> None:
     }
     assert shapes.shared_names(files) == {"Row": ["quorum/a.py", "broker/b.py"]}
     assert shapes.shared_names({"quorum/a.py": files["quorum/a.py"], "broker/b.py": "class _Own: ..."}) == {}
-
-
-def test_page_of_moves_is_made_from_the_tables() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page()

@@ -17,8 +17,8 @@ from quorum.platform.logs import TEXT, add_log_format, set_up_logging
 HELP = "serve pages that show a cluster"
 DESCRIPTION = """\
 Serve pages that show nodes, brokers, topics, groups and znodes, now and as they were, and change them. The
-console is a process of its own with no rights of its own: it asks the admin ports, with the token of
---token-file or the one that the browser sends. It starts with or without a cluster. Where --host is not
+console is a process of its own with no rights of its own. It asks the admin ports with the token of
+--token-file, or the one that the browser sends. It starts with or without a cluster. Where --host is not
 loopback, --cert and --key are also what it serves pages with, by https."""
 EXAMPLES = """\
 examples:

@@ -20,8 +20,8 @@ Look at a data directory offline; nothing in it is changed, and no node can use 
 verify starts from it without keeping what a start writes, and says what the start says. dump prints the
 records of the journal up to the first bad byte, one JSON object a line.
 
-Exit codes: 0 a start works (a torn end is no damage), 1 a start would refuse, 2 usage, 3 the newest snapshot
-is damaged, but a start works with the one before it (verify only)."""
+Exit codes: 0 a start works (a torn end is no damage), 1 a start would refuse, 2 usage. Of verify alone 3: the
+newest snapshot is damaged, but a start works with the one before it."""
 EXAMPLES = """\
 examples:
   quorate journal verify data/node-1/data

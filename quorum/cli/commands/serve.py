@@ -31,7 +31,7 @@ HELP = "run one quorum node in the foreground"
 DESCRIPTION = """\
 Run one quorum node until SIGTERM or Ctrl-C. Settings come from the configuration file, then from the
 environment (QUORATE_<SECTION>_<KEY>), then from --set. The first start of a new cluster needs --bootstrap on
-every founding node, and all of them at the same time once; the first start of a node that was added or
+every founding node, and once all of them at the same time. The first start of a node that was added or
 replaced needs --join, and in [members] the present members and itself. On a formatted directory both change
 nothing, so they may stay in a start script.
 

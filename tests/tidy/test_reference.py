@@ -1,0 +1,36 @@
+"""The pages that are made from the code are as the code is; what they lack is an error."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.site import settings_page
+from tests.site.reference import PAGES
+from tests.tidy.rules import REPOSITORY
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_as_the_code(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    written = (REPOSITORY / path).read_text(encoding="utf-8")
+    assert written == PAGES[path](), "write it again: python -m tests.site reference"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_an_anchor_of_a_page_is_there_once(path: str) -> None:
+    anchors = re.findall(r'<a id="([^"]+)"', (REPOSITORY / path).read_text(encoding="utf-8"))
+    assert len(anchors) == len(set(anchors))
+
+
+def test_a_setting_without_words_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = settings_page.comments
+
+    def silent(*sample: object) -> object:
+        sections, keys = read(*sample)  # type: ignore[arg-type]  # as it was called
+        return sections, {**keys, ("limits", "tick_ms"): ""}
+
+    monkeypatch.setattr(settings_page, "comments", silent)
+    with pytest.raises(ValueError, match=re.escape("node.toml says nothing of limits.tick_ms")):
+        settings_page.page()
