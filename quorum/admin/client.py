@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, TypeGuard
 from urllib.parse import urlsplit
 
+from quorum.config.address import parse_address
 from quorum.errors import (
     Fault,
     OutcomeUnknownError,
@@ -101,6 +102,24 @@ def checked_urls(urls: str) -> tuple[str, ...]:
     if urls and not found:
         raise UsageError("--admin names no URL", "give http://host:port of a node's admin port")
     return found
+
+
+def checked_brokers(addresses: str | None) -> str | None:
+    """Return a value of `--bootstrap` as it is: addresses of brokers with commas between.
+
+    Args:
+        addresses: None: it is not given.
+
+    Raises:
+        UsageError: one is no address.
+    """
+    for text in [] if addresses is None else addresses.split(","):
+        try:
+            parse_address(text.strip())
+        except ValueError as error:
+            problem = f"--bootstrap {shown(text.strip())} {error}"
+            raise UsageError(problem, "give HOST:PORT of brokers, with commas between") from error
+    return addresses
 
 
 class NotSentError(UnreachableError):

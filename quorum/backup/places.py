@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,15 +80,30 @@ def _new_remote(url: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="quorate-backup-") as temporary:
         folder = Path(temporary)
         yield folder
-        with _told(url, "writing it"):
-            system.makedirs(path, exist_ok=True)
-            # The manifest last: without it there is no backup.
-            for name in sorted(
-                (each.name for each in folder.iterdir()), key=lambda name: name == MANIFEST_NAME
-            ):
-                system.put_file(str(folder / name), f"{path}/{name}")
-    with taken_backup(url) as again:
-        read_backup(again, printable(url))
+        # The manifest last: without it there is no backup.
+        names = sorted((each.name for each in folder.iterdir()), key=lambda name: name == MANIFEST_NAME)
+        try:
+            with _told(url, "writing it"):
+                system.makedirs(path, exist_ok=True)
+                for name in names:
+                    system.put_file(str(folder / name), f"{path}/{name}")
+            with taken_backup(url) as again:
+                read_backup(again, printable(url))
+        except BaseException as error:
+            _take_back(url, system, path, names, error)
+            raise
+
+
+def _take_back(url: str, system: Any, path: str, names: Sequence[str], error: BaseException) -> None:
+    """Remove what was written to a URL before an error."""
+    try:
+        with _told(url, "removing what was written of it"):
+            for name in _names(url, system, path) & set(names):
+                system.rm_file(f"{path}/{name}")
+    except QuorateError as again:
+        told = error.message if isinstance(error, QuorateError) else printable(str(error))
+        problem = f"{told}; files stay there: {again.message}"
+        raise PlaceError(problem, "look at the address, the rights and the network; empty it") from error
 
 
 def _fetch(url: str, system: Any, path: str, folder: Path) -> None:

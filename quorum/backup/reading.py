@@ -134,12 +134,12 @@ def rebuild(folder: Path, *, has_snapshot: bool, limit: Limit = ALL, shown: str 
     return Rebuilt(machine, stamp_ms, first_zxid, first_ms)
 
 
-def check_state(manifest: BackupManifest, rebuilt: Rebuilt) -> None:
-    """Refuse the last state of a backup where it is another one than the node's was."""
+def check_state(manifest: BackupManifest, rebuilt: Rebuilt, shown: str) -> None:
+    """Refuse the last state of a backup, called `shown`, where it is another one than the node's was."""
     found, wanted = rebuilt.machine.state_digest.hex(), manifest.state_digest
     if found != wanted:
         problem = f"its log leads to a state with digest {found}, and the node had {wanted}"
-        raise BackupDamagedError(JOURNAL_NAME, problem)
+        raise BackupDamagedError(f"{shown.rstrip('/')}/{JOURNAL_NAME}", problem)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import shutil
 import stat
 from pathlib import Path
 
+from quorum.errors import printable
 from quorum.platform.os_runtime import OsDisk
 
 LOG_BYTES_MAX = 16 * 1024 * 1024
@@ -87,9 +88,9 @@ def _told(line: str) -> list[str]:
         event = json.loads(line)
     except ValueError:
         return [line]
-    message = " ".join(str(event.get("message")).splitlines())
+    message = printable(" ".join(str(event.get("message")).splitlines()))
     if remedy := event.get("remedy"):
-        return [f"error: {message}", f"remedy: {remedy}"]
+        return [f"error: {message}", f"remedy: {printable(str(remedy))}"]
     return [message]
 
 

@@ -19,8 +19,28 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final
 
+from quorum.errors import printable
+
 TEXT, JSON = "text", "json"
 FORMATS: Final = (TEXT, JSON)
+
+
+class TextFormatter(logging.Formatter):
+    """Writes an event as one line: time, level, logger, message; below it a traceback, where there is one."""
+
+    def __init__(self) -> None:
+        """Know how a line looks."""
+        line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+        super().__init__(line, "%Y-%m-%d %H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return the line, with what acts on a terminal or ends a line escaped."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802
+        """Return the traceback, in lines; whatever else acts on a terminal is escaped."""
+        return printable(super().formatException(ei), kept="\n")
 
 
 class JsonFormatter(logging.Formatter):
@@ -68,13 +88,11 @@ def set_up_logging(log_format: str, process: str) -> None:
         log_format: one of FORMATS.
         process: whose log it is, as "node 1".
     """
-    if log_format == TEXT:
-        line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
-        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line, datefmt="%Y-%m-%d %H:%M:%S")
-        return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter(process))
+    handler.setFormatter(TextFormatter() if log_format == TEXT else JsonFormatter(process))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if log_format == TEXT:
+        return
     logging.captureWarnings(capture=True)
     sys.excepthook = _uncaught
     threading.excepthook = lambda ended: _uncaught(ended.exc_type, ended.exc_value, ended.exc_traceback)

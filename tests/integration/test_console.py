@@ -468,7 +468,7 @@ def test_a_port_that_is_taken_is_named(console: Console, capsys: pytest.CaptureF
     for wrong in ("127.0.0.1", "127.0.0.1:9092,x:0", ""):
         assert main(["console", "--bootstrap", wrong]) == 2
         told = capsys.readouterr().err
-        assert "--bootstrap" in told and "remedy: give HOST:PORT,… of brokers" in told
+        assert "--bootstrap" in told and "remedy: give HOST:PORT of brokers, with commas between" in told
     assert main(["console", "--host", "0.0.0.0", "--cert", "/nowhere", "--key", "/nowhere"]) == 2
     assert "--cert '/nowhere': cannot be read" in capsys.readouterr().err
     assert main(["console", "--cert", "/nowhere"]) == 2

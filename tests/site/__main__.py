@@ -1,5 +1,5 @@
-"""`python -m tests.site` builds the site to build/docs/site; `python -m tests.site reference` writes the pages
-that are made from the code.
+"""`python -m tests.site` builds the site to build/docs/site; `… reference` writes the pages that
+are made from the code.
 """
 
 from __future__ import annotations

@@ -16,11 +16,12 @@ from prometheus_client.metrics_core import Metric
 
 from broker.local import brokers
 from quorum.local import ensemble
+from quorum.local.embedded import Settings
 from tests.site.tables import NOTE, anchored, cell, joined, sentence, table
 from tests.support.controlled_cluster import until_read
 
-_AUDITED: Final = {"audit": {"enable": True}}
-_BROKER: Final = {**_AUDITED, "broker": {"channel": "queue"}}
+_AUDITED: Final[Settings] = {"audit": {"enable": True}}
+_BROKER: Final[Settings] = {**_AUDITED, "broker": {"channel": "queue"}}
 #: What the controller and what the coordinator shows.
 _OF_OFFICES: Final = frozenset({"quorate_controller_partitions", "quorate_group_lag_left_out"})
 #: (what a name begins with, its heading), of what the holder of an office shows

@@ -8,10 +8,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
-from quorum.admin.client import checked_urls
+from quorum.admin.client import checked_brokers, checked_urls
 from quorum.cli.commands.status import add_tls_options
-from quorum.config.address import parse_address
-from quorum.errors import UsageError, shown
+from quorum.errors import UsageError
 from quorum.platform.logs import TEXT, add_log_format, set_up_logging
 
 HELP = "serve pages that show a cluster"
@@ -64,13 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--port {arguments.port} is out of range", "give 0 to 65535")
     if arguments.results is not None and not arguments.results.is_dir():
         raise UsageError(f"--results {arguments.results} is no folder", "name one that holds results of runs")
-    if arguments.bootstrap is not None:
-        _check_addresses(arguments.bootstrap)
     is_local = _is_loopback(arguments.host)
     urls = checked_urls(arguments.admin)
     options = ConsoleOptions(
         tuple(urls),
-        arguments.bootstrap,
+        checked_brokers(arguments.bootstrap),
         arguments.host,
         arguments.port,
         arguments.read_only,
@@ -97,15 +94,6 @@ async def _serve(options: object, parent_fd: int | None) -> None:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if console.watching.done():
                 console.watching.result()
-
-
-def _check_addresses(bootstrap: str) -> None:
-    for text in bootstrap.split(","):
-        try:
-            parse_address(text.strip())
-        except ValueError as error:
-            problem = f"--bootstrap {shown(bootstrap)}: {shown(text.strip())} {error}"
-            raise UsageError(problem, "give HOST:PORT,… of brokers") from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from quorum.admin.client import checked_urls
+from quorum.admin.client import checked_brokers, checked_urls
 from quorum.cli.commands.status import add_kafka_sasl_options, add_tls_options
 from quorum.config.logins import read_login
 from quorum.errors import QuorateError, UsageError, printable
@@ -102,7 +102,8 @@ def scope_from(arguments: argparse.Namespace) -> Scope:
     urls = checked_urls(arguments.admin)
     name, file = arguments.kafka_sasl, arguments.kafka_password_file
     login = read_login(name, file, ("--sasl", "--password-file"))
-    found = scope_of(urls, arguments.bootstrap, arguments.lag_max, arguments.config, arguments.data_dir)
+    brokers = checked_brokers(arguments.bootstrap)
+    found = scope_of(urls, brokers, arguments.lag_max, arguments.config, arguments.data_dir)
     return replace(found, login=login, mechanism=arguments.kafka_mechanism)
 
 

@@ -20,8 +20,9 @@ DESCRIPTION = """\
 Show and change the members of the cluster. Any node may be asked; it answers once it has applied the change.
 
 A new node is added first, and then started with `quorate serve --join`. Its [members] name the present nodes
-and itself. It is a learner until it has caught up, and votes from then on. A node whose disk is lost is replaced: its old disk never counts again, and it
-comes back with an empty data directory and `quorate serve --join`. A node is stopped after it was removed."""
+and itself. It is a learner until it has caught up, and votes from then on. A node whose disk is lost is
+replaced: its old disk never counts again, and it comes back with an empty data directory and
+`quorate serve --join`. A node is stopped after it was removed."""
 EXAMPLES = """\
 examples:
   quorate members list

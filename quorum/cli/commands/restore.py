@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         limit = point_of(manifest, arguments.as_of_zxid, stamp_ms)
         rebuilt = rebuild(folder, has_snapshot=len(manifest.files) > 1, limit=limit, shown=shown)
         if limit == ALL:
-            check_state(manifest, rebuilt)
+            check_state(manifest, rebuilt, shown)
     machine = rebuilt.machine
     as_of_zxid = machine.zxid
     left_out = begin_anew(machine, manifest.last_zxid, rebuilt.stamp_ms, attempt)

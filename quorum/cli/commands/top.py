@@ -9,10 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quorum.admin.client import checked_urls
+from quorum.admin.client import checked_brokers, checked_urls
 from quorum.cli.commands.status import add_tls_options
-from quorum.config.address import parse_address
-from quorum.errors import UsageError, shown
 from quorum.platform.terminal import is_terminal, styled
 
 if TYPE_CHECKING:
@@ -55,9 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.top.looking import look_once
 
     urls = checked_urls(arguments.admin)
-    if arguments.bootstrap is not None:
-        _check(arguments.bootstrap)
-    scope = Scope(tuple(urls), arguments.bootstrap)
+    scope = Scope(tuple(urls), checked_brokers(arguments.bootstrap))
     if not (arguments.once or arguments.json) and is_terminal(sys.stdout):
         asyncio.run(_live(scope))
         return 0
@@ -68,15 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
         for line in frame(fields):
             print(styled(line.text, line.style, sys.stdout) if line.style else line.text)
     return 0
-
-
-def _check(bootstrap: str) -> None:
-    for address in bootstrap.split(","):
-        try:
-            parse_address(address.strip())
-        except ValueError as error:
-            problem = f"--bootstrap {shown(address)} {error}"
-            raise UsageError(problem, "give host:port of brokers, by commas") from error
 
 
 async def _live(scope: Scope) -> None:

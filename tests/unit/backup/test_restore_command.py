@@ -15,7 +15,7 @@ import fsspec
 import pytest
 
 from quorum.backup.manifest import encode_manifest
-from quorum.backup.places import new_backup
+from quorum.backup.places import PlaceError, new_backup
 from quorum.backup.reading import read_backup, rebuild
 from quorum.backup.replaying import Limit
 from quorum.cli.commands.restore import ATTEMPT_MAX
@@ -169,7 +169,7 @@ def test_a_state_that_does_not_follow_from_the_log_is_damage(
     manifest = read_backup(backup)._replace(state_digest="0" * 32)
     (backup / "backup.json").write_bytes(encode_manifest(manifest))
     assert main(["restore", str(backup), "--dry-run"]) == 1
-    assert "error: journal: its log leads to a state with digest" in capsys.readouterr().err
+    assert f"error: {backup}/journal: its log leads to a state with digest" in capsys.readouterr().err
 
 
 def test_a_dry_run_reports_and_writes_nothing(backup: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -317,6 +317,46 @@ def test_a_url_that_keeps_something_else_is_found_by_the_backup(
     url = f"memory://{tmp_path}/x"
     with pytest.raises(Exception, match=f"^{url}/journal: it has 0 bytes"), new_backup(url) as folder:
         copied(backup)(folder)
+
+
+def test_a_failed_upload_leaves_nothing_behind(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = fsspec.filesystem("memory")
+    put = type(system).put_file
+
+    def failing(self: Any, source: str, target: str, **options: Any) -> None:
+        if target.endswith("backup.json"):
+            raise OSError("the bucket is full")
+        put(self, source, target, **options)
+
+    url = f"memory://{tmp_path}/full"
+    with monkeypatch.context() as patched:
+        patched.setattr(type(system), "put_file", failing)
+        with (
+            pytest.raises(PlaceError, match="writing it failed: the bucket is full"),
+            new_backup(url) as folder,
+        ):
+            copied(backup)(folder)
+    assert list(system.find(f"{tmp_path}/full")) == []
+    with new_backup(url) as folder:
+        copied(backup)(folder)
+    # What cannot be taken back is named.
+    again = f"memory://{tmp_path}/kept"
+    monkeypatch.setattr(type(system), "put_file", failing)
+    monkeypatch.setattr(type(system), "rm_file", failing_removal)
+    with (
+        pytest.raises(
+            PlaceError,
+            match=f"bucket is full; files stay there: {again}: removing .* failed: the bucket is locked",
+        ),
+        new_backup(again) as folder,
+    ):
+        copied(backup)(folder)
+
+
+def failing_removal(_system: Any, _path: str) -> None:
+    raise OSError("the bucket is locked")
 
 
 def test_without_the_extra_the_command_that_installs_it_is_named(

@@ -92,3 +92,12 @@ def test_nothing_but_json_is_written_where_json_is_wanted() -> None:
 def test_text_has_the_time_before_each_event() -> None:
     (line,) = run("set_up_logging('text', 'node 1')\nlogging.getLogger('quorate.test').info('said')\n")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} INFO quorate\.test said", line)
+
+
+def test_in_text_control_characters_forge_no_line_and_reach_no_terminal() -> None:
+    program = "set_up_logging('text', 'up')\nlogging.error('path %s', 'a\\r\\n2027 INFO x\\x1b[2J')\n"
+    program += "try:\n    raise ValueError('b\\x1b[2J')\nexcept ValueError:\n    logging.exception('c')"
+    first, second, *trace = run(program)
+    assert first.endswith("ERROR root path a\\r\\n2027 INFO x\\x1b[2J")
+    assert second.endswith("ERROR root c")
+    assert (trace[0], trace[-1]) == ("Traceback (most recent call last):", "ValueError: b\\x1b[2J")
