@@ -19,9 +19,10 @@ import controller
 import quorum
 from controller.wire.codes import ErrorCode
 from quorum.core import codes
-from quorum.errors import CODES, ConfigError, QuorateError, UsageError
+from quorum.errors import CODES, ConfigError, ConfigProblem, Fault, QuorateError, UsageError
 from tests.site.error_words import KAFKA, ZOOKEEPER
-from tests.site.tables import NOTE, anchored, cell, joined, table
+from tests.site.raised import VALUE, raised
+from tests.site.tables import NOTE, anchored, cell, code, joined, table
 from tests.tidy.rules import REPOSITORY
 
 #: ZooKeeper's code that a client gives itself.
@@ -29,6 +30,15 @@ _CONNECTION_LOSS: Final = -4
 #: Where brokers make their answers, and what of it only asks others.
 _SERVERS: Final = ("broker", "controller")
 _ASKING: Final = ("broker/client/", "broker/console/", "broker/commands/", "controller/wire/codes.py")
+
+#: {who has to change something: the heading}
+_FAULTS: Final = {
+    Fault.OPERATOR: "What an operator mends",
+    Fault.CLIENT: "What a client mends",
+    Fault.NETWORK: "What the network did",
+    Fault.NODE: "What a node or broker could not do",
+    Fault.PEER: "What the other side of a connection did",
+}
 
 _HEAD: Final = f"""# Errors
 
@@ -135,22 +145,61 @@ def _errors() -> Iterator[str]:
         "An error has the attributes `message`, `remedy`, `definite` and `retriable`. "
         f"The exit code of a command is 2 after `{UsageError.__name__}`, else 1."
     )
-    yield f"`fault` says who has to change something, as the operator after `{ConfigError.__name__}`."
-    rows = []
-    for each in _classes():
-        first = inspect.cleandoc(each.__doc__ or "").partition("\n\n")[0]
-        rows.append(
-            (
-                anchored(f"class.{each.__name__}", each.__name__),
-                each.fault.value,
-                _yes(each.definite),
-                _yes(each.retriable),
-                cell(first),
-            )
+    for fault, words in _FAULTS.items():
+        yield f"### {words}"
+        yield table(
+            ("class", "definite", "retriable", "what it says"),
+            [
+                (
+                    anchored(f"class.{each.__name__}", each.__name__),
+                    _yes(each.definite),
+                    _yes(each.retriable),
+                    cell(inspect.cleandoc(each.__doc__ or "").partition("\n\n")[0]),
+                )
+                for each in _classes()
+                if each.fault is fault
+            ],
         )
-    yield table(("class", "fault", "definite", "retriable", "what it says"), rows)
+
+
+def _starts() -> Iterator[str]:
+    """Yield what the sources say of problems with settings, and of commands."""
+    kinds = {
+        each.__name__
+        for each in _classes()
+        # One that makes its message itself is given parts of it; those of the wire are no operator's to read.
+        if each.fault is Fault.OPERATOR
+        and (each is ConfigError or "__init__" not in vars(each))
+        and not each.__module__.startswith("controller.wire")
+    }
+    calls = list(raised(kinds | {ConfigProblem.__name__}))
+    settings, commands, others = dict[tuple[str, ...], None](), dict[tuple[str, ...], None](), []
+    for call in calls:
+        if call.kind in (ConfigProblem.__name__, ConfigError.__name__):
+            # In each: the setting, its value, the problem, the remedy.
+            if len(call.texts) == 4 and call.texts[2].strip(f"{VALUE} ") and call.texts[3]:
+                setting = code(call.texts[0]) if call.texts[0].strip(f"{VALUE}.") else VALUE
+                settings[setting, cell(call.texts[2]), cell(call.texts[3])] = None
+        elif len(call.texts) == 2 and call.texts[0].strip(f"{VALUE}: ") and call.texts[1]:
+            row = cell(call.texts[0]), cell(call.texts[1])
+            if call.kind == UsageError.__name__:
+                commands[row] = None
+            else:
+                others.append((f"[`{call.kind}`](#class.{call.kind})", *row))
+    yield "## What a start refuses"
+    yield (
+        f"`{VALUE}` stands for a value. A start names each problem of its settings, "
+        "and `quorate doctor --config FILE` says the same without a start."
+    )
+    yield table(("setting", "what is wrong", "remedy"), sorted(settings))
+    yield "## What nodes and commands say to an operator"
+    yield "The message names the file, the address or the cluster, and says why."
+    yield table(("error", "message", "remedy"), sorted(dict.fromkeys(others)))
+    yield "## What commands do not take"
+    yield f"After these (`{UsageError.__name__}`) the exit code is 2, and nothing was done."
+    yield table(("message", "remedy"), sorted(commands))
 
 
 def page() -> str:
     """Return the page as the code is."""
-    return joined([_HEAD, *_zookeeper(), *_kafka(), *_errors()])
+    return joined([_HEAD, *_zookeeper(), *_kafka(), *_errors(), *_starts()])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.site import settings_page
+from tests.site import raised, settings_page
 from tests.site.reference import PAGES
 from tests.tidy.rules import REPOSITORY
 
@@ -34,3 +35,22 @@ def test_a_setting_without_words_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(settings_page, "comments", silent)
     with pytest.raises(ValueError, match=re.escape("node.toml says nothing of limits.tick_ms")):
         settings_page.page()
+
+
+def test_a_remedy_is_followed_to_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "quorum").mkdir()
+    (tmp_path / "quorum/a.py").write_text(
+        """
+KNOWN = "an even one"
+def check(value):
+    remedy = f"give {KNOWN}"
+    raise UsageError(f"{value} is odd", remedy)
+    remedy = "later"
+def other():
+    raise ValueError("none of ours")
+"""
+    )
+    monkeypatch.setattr(raised, "REPOSITORY", tmp_path)
+    assert list(raised.raised({"UsageError"})) == [
+        raised.Raised("UsageError", ("… is odd", "give an even one"), "quorum/a.py")
+    ]

@@ -328,7 +328,7 @@ def _not_formatted(data_dir: str, what: str) -> NotFormattedError:
     return NotFormattedError(
         f"data directory {data_dir} {what}",
         "use `--bootstrap` on the first start of a founder of a new cluster, `--join` on the first start of "
-        "a node that was added (`quorate members add`); if this node has run before, its data are missing: "
+        "a node that was added (`quorate members add`). If this node has run before, its data are missing: "
         "put them back, or run `quorate members replace` and start it with `--join`",
     )
 
