@@ -19,8 +19,8 @@ ZOOKEEPER: Final[Mapping[int, tuple[str, str]]] = {
     -6: ("The server does not have this operation.", "See [DIVERGENCES.md](../../DIVERGENCES.md)."),
     -8: ("An argument is wrong, most often the path.", "Correct it."),
     -13: (
-        "A change of members would leave no majority that has the newest state.",
-        "Wait until the new node has caught up.",
+        "A change of members cannot be made: it would leave too few, or no leader carried it out.",
+        "Look at `quorate status`; start or add nodes first.",
     ),
     -14: ("Another change of members is under way.", "Ask again in a moment."),
     -101: ("There is no such znode, or its parent is missing.", "Create it, or its parent."),
@@ -83,7 +83,7 @@ KAFKA: Final[Mapping[str, tuple[str, str]]] = {
     "NOT_LEADER_OR_FOLLOWER": ("Another broker leads the partition, or this one has no replica.", _LOOK),
     "REQUEST_TIMED_OUT": ("What was asked may still happen, or may have happened.", "Look, then ask again."),
     "BROKER_NOT_AVAILABLE": ("The broker starts or stops.", _AGAIN),
-    "REPLICA_NOT_AVAILABLE": ("A replica has no such directory here.", _CORRECT),
+    "REPLICA_NOT_AVAILABLE": ("The broker has no replica of the partition.", _CORRECT),
     "MESSAGE_TOO_LARGE": (
         "A batch is larger than `max.message.bytes`.",
         "Send smaller batches, or raise it.",
@@ -170,7 +170,7 @@ KAFKA: Final[Mapping[str, tuple[str, str]]] = {
         "Use a client of Kafka 0.11 or later.",
     ),
     "POLICY_VIOLATION": (
-        "The cluster holds as many partitions, groups or ids as it may.",
+        "The cluster has as many partitions as it may, or a group or transaction is as large as it may be.",
         "Delete some, or raise the limit that the message names.",
     ),
     "OUT_OF_ORDER_SEQUENCE_NUMBER": (
@@ -227,7 +227,10 @@ KAFKA: Final[Mapping[str, tuple[str, str]]] = {
         "Stop some, or raise `groups.group_max_size`.",
     ),
     "FENCED_INSTANCE_ID": ("Another consumer has the same `group.instance.id`.", "Give each its own."),
-    "ELIGIBLE_LEADERS_NOT_AVAILABLE": ("No replica could lead.", "Start the brokers that have one."),
+    "ELIGIBLE_LEADERS_NOT_AVAILABLE": (
+        "No replica of the partition lives.",
+        "Start the brokers that have one.",
+    ),
     "ELECTION_NOT_NEEDED": ("The wanted replica leads already.", "Nothing."),
     "NO_REASSIGNMENT_IN_PROGRESS": ("The partition is not being moved.", "Nothing."),
     "GROUP_SUBSCRIBED_TO_TOPIC": ("A member of the group reads the topic.", "Stop its consumers first."),
@@ -243,7 +246,10 @@ KAFKA: Final[Mapping[str, tuple[str, str]]] = {
     "PRODUCER_FENCED": ("A newer producer has the transactional id.", _NEW_PRODUCER),
     "RESOURCE_NOT_FOUND": ("There is no such user or credential.", "Correct its name."),
     "DUPLICATE_RESOURCE": ("A user is named twice in one request.", _CORRECT),
-    "UNACCEPTABLE_CREDENTIAL": ("The password's hash has too few or too many iterations.", _CORRECT),
+    "UNACCEPTABLE_CREDENTIAL": (
+        "The name is none that a user can have, or the hash of the password has too few or too many iterations.",
+        _CORRECT,
+    ),
     "UNKNOWN_TOPIC_ID": ("The broker does not know this id of a topic, or no longer.", _LOOK),
     "INCONSISTENT_TOPIC_ID": ("A topic of that name has another id by now.", _LOOK),
     "TRANSACTIONAL_ID_NOT_FOUND": ("There is no such transactional id.", "Correct it."),
