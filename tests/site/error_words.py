@@ -247,7 +247,7 @@ KAFKA: Final[Mapping[str, tuple[str, str]]] = {
     "RESOURCE_NOT_FOUND": ("There is no such user or credential.", "Correct its name."),
     "DUPLICATE_RESOURCE": ("A user is named twice in one request.", _CORRECT),
     "UNACCEPTABLE_CREDENTIAL": (
-        "The name is none that a user can have, or the hash of the password has too few or too many iterations.",
+        "No user can have that name, or the password was hashed too few or too many times.",
         _CORRECT,
     ),
     "UNKNOWN_TOPIC_ID": ("The broker does not know this id of a topic, or no longer.", _LOOK),
