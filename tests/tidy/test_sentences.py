@@ -10,8 +10,6 @@ from tests.tidy.sentences import WORDS_MAX, long_sentences
 #: folders and pages whose long sentences are still to be split
 LATER = (
     "README.md",
-    "DIVERGENCES.md",
-    "docs/internals",
     "docs/operate",
     "docs/reference",
     "docs/clients",
