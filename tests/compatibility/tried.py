@@ -134,9 +134,10 @@ SYSTEMS: Final = (
 SYSTEMS_TRIED: Final = "2026-11"
 
 
-def _sentence(client: Client, steps: dict[str, str]) -> str:
+def _sentences(client: Client, steps: dict[str, str]) -> str:
     words = [steps[step] for step in client.steps if step in steps]
-    return f"The tour; {', '.join(words)}." if words else "The tour."
+    lists = [", ".join(words[at : at + 6]) for at in range(0, len(words), 6)]  # none is too long
+    return " ".join(["The tour.", *(f"{each[0].upper()}{each[1:]}." for each in lists)])
 
 
 def tried() -> list[Tried]:
@@ -149,7 +150,7 @@ def tried() -> list[Tried]:
     return [
         *_CLIENTS,
         *(
-            Tried(client.name, client.version, TOURS_MADE, _sentence(client, steps), where)
+            Tried(client.name, client.version, TOURS_MADE, _sentences(client, steps), where)
             for client, steps, where in toured
         ),
     ]

@@ -32,7 +32,7 @@ from tests.support.nodes import clean_environment, eventually
 
 WAIT_S = 30.0
 STATIC = Path(files.__file__).parent / "static"
-#: of libraries.js, as it was made (see CONTRIBUTING.md, "The console's libraries")
+#: of libraries.js, as it was made (quorum/console/static/LIBRARIES.md)
 LIBRARIES_SHA256 = "76052cdaee9d58e4f31f3658ebab57ad3b67414d34d9f8b7cb4b03c7feebbcad"
 LIBRARIES_BYTES_MAX = 35_000
 STATIC_BYTES_MAX = 60_000

@@ -21,7 +21,8 @@ RULES: Final = (
         "a configuration counts from its append and is reverted with its truncation",
         (Edit("quorum.raft.core.following:handle_append", "node.history.truncate(first)", "pass"),),
         guard="it takes a leader that is deposed between a change and its commit, and a vote or a count by "
-        "that change: one seed of a hundred thousand; tests/unit/raft_core/test_raft_membership.py has one",
+        "that change. That is one seed of a hundred thousand; "
+        "tests/unit/raft_core/test_raft_membership.py has one",
     ),
     Rule(
         "one-change-at-a-time",

@@ -115,7 +115,7 @@ RULES: Final = (
         "consensus.md, D16",
         "a snapshot is verified before it counts",
         (Edit(f"{_STORE}.adopt", "for body in reader.bodies():", "for body in ():"),),
-        guard="bytes change only on the disk here, not between the walk and the file; a piece that was lost "
+        guard="bytes change only on the disk here, not between the walk and the file. A piece that was lost "
         "or repeated is refused by its offset, and a load verifies again",
     ),
     Rule(
