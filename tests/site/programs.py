@@ -64,18 +64,28 @@ def files(page: str) -> list[Program]:
     return found
 
 
+def settings(page: str, name: str) -> dict[str, str]:
+    """Return the settings of a file of Java's that a page shows, `name=value` a line."""
+    (text,) = (each.text for each in files(page) if each.name == name)
+    return dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def readdressed(text: str, addresses: Mapping[str, str]) -> str:
+    """Return a text with other addresses: {as the page has it: where the servers of the test listen}."""
+    for shown, real in addresses.items():
+        text = text.replace(shown, real)
+    return text
+
+
 def write(page: str, folder: Path, addresses: Mapping[str, str]) -> list[Program]:
     """Write the files of a page to a folder, with other addresses; returns the files.
 
     Args:
         page: its path in the repository.
         folder: where the programs will run.
-        addresses: {as the page has it: where the servers of the test listen}.
+        addresses: as for readdressed.
     """
     found = files(page)
     for each in found:
-        text = each.text
-        for shown, real in addresses.items():
-            text = text.replace(shown, real)
-        (folder / each.name).write_text(text, "utf-8")
+        (folder / each.name).write_text(readdressed(each.text, addresses), "utf-8")
     return found
