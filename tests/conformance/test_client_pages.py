@@ -2,7 +2,7 @@
 
 Programs with the addresses of `quorate up` run on embedded brokers and their quorum. Those with names of
 machines run on a node with TLS and SASL. What the pages say of Spark is run in tests/pipeline.
-Source: docs/clients.
+Source: docs/internals/site.md.
 """
 
 from __future__ import annotations
