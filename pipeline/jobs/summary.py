@@ -3,7 +3,7 @@
 Spark leaves names that begin with `_` out when it reads the directory. Decides how many rows and bars a page
 needs.
 
-Source: docs/clients/spark.md, "Jobs"; docs/operate/console.md.
+Source: docs/clients/jobs.md, "Jobs"; docs/operate/console.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They are read when a page asks. Decides how many are read, and how large they may be. No state.
 
-Source: docs/internals/reliability.md; docs/clients/spark.md, "Jobs".
+Source: docs/internals/reliability.md; docs/clients/jobs.md, "Jobs".
 """
 
 from __future__ import annotations

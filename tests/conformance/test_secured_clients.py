@@ -28,11 +28,12 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
+from tests.site.programs import write
 from tests.support.certificates import Authority
 from tests.support.java import JavaProgram
 from tests.support.kafka_jars import kafka_java_command
 from tests.support.nodes import eventually
-from tests.support.secured_brokers import ADMIN, MECHANISMS, SecuredBrokers
+from tests.support.secured_brokers import ADMIN, MECHANISMS, PASSWORDS, SecuredBrokers
 
 PROGRAM = Path(__file__).with_name("java") / "SecuredClients.java"
 DEADLINE_S = 30.0
@@ -241,3 +242,27 @@ def test_clients_go_on_past_the_end_of_a_proof(brokers: SecuredBrokers) -> None:
                 await other.send_and_wait("shared", b"v")
 
     asyncio.run(asyncio.wait_for(go(), DEADLINE_S))
+
+
+# -- what docs/clients/kafka.md shows ------------------------------------------------------------------------
+
+
+def test_the_page_for_clients_proves_a_user(brokers: SecuredBrokers, tmp_path: Path) -> None:
+    (tmp_path / "pki").symlink_to(brokers.authority.folder)
+    (tmp_path / "alice.password").write_text(PASSWORDS["alice"])
+    shown = "broker-1.example:9094,broker-2.example:9094,broker-3.example:9094"
+    addresses = {shown: brokers.bootstrap(), "pki/": f"{tmp_path}/pki/", "wonderland": PASSWORDS["alice"]}
+    found = {each.name: each for each in write("docs/clients/kafka.md", tmp_path, addresses)}
+    done = subprocess.run(
+        [sys.executable, "secure.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, found["secure.py"].prints), done.stderr
+    settings = tmp_path / "client.properties"
+    settings.write_text(f"bootstrap.servers={brokers.bootstrap()}\n{settings.read_text('utf-8')}")
+    said = java(tmp_path, settings)
+    assert [line.get("error") for line in said.values()] == [None]

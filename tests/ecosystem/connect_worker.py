@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+from tests.site.programs import settings as recommended
 from tests.support.kafka_jars import KafkaJarsError, ecosystem_class_path
 from tests.support.nodes import hold_port, tail
 
@@ -51,7 +52,7 @@ class ConnectWorker:
             "session.timeout.ms": "6000",
             "heartbeat.interval.ms": "1000",
             "scheduled.rebalance.max.delay.ms": "0",
-            "exactly.once.source.support": "enabled",
+            **recommended("docs/clients/kafka.md", "connect-distributed.properties"),
         }
         path = folder / "worker.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in {**usual, **settings}.items()))

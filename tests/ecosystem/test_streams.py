@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.ecosystem.committed import CommittedTopic, Record
 from tests.ecosystem.programs import java_program
+from tests.site.programs import settings
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.java import JavaProgram
 from tests.support.nodes import eventually
@@ -38,7 +39,8 @@ def brokers() -> Iterator[BrokerCluster]:
 
 def application(brokers: BrokerCluster, folder: Path, name: str) -> JavaProgram:
     folder = folder / name
-    arguments = (brokers.bootstrap, str(folder / "state"), "exactly_once_v2", "counts")
+    shown = settings("docs/clients/kafka.md", "streams.properties")
+    arguments = (brokers.bootstrap, str(folder / "state"), shown["processing.guarantee"], "counts")
     return java_program("streams", "StreamsCounts.java", folder, *arguments)
 
 
