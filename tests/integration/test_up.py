@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from tests.support.certificates import Authority
-from tests.support.nodes import clean_environment, eventually, hold_port, tail
+from tests.support.nodes import clean_environment, eventually, held_ports, tail
 
 DEADLINE_S = 30.0
 NODES = 3
@@ -55,40 +55,14 @@ class Ports:
 def ports() -> Iterator[Ports]:
     """Three runs of free ports; bound here without listening, so that only a server of ours can take them."""
     with contextlib.ExitStack() as held:
-        firsts: list[int] = []
-        while len(firsts) < 3:
-            holder, first = hold_port()
-            run = [holder]
-            try:
-                for port in range(first + 1, first + NODES):
-                    neighbour = held.enter_context(socket.socket())
-                    neighbour.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    neighbour.bind(("127.0.0.1", port))
-                    run.append(neighbour)
-            except (OSError, OverflowError):
-                holder.close()
-                continue
-            held.callback(holder.close)
-            firsts.append(first)
-        yield Ports(*firsts)
+        yield Ports(*(held.enter_context(held_ports(*range(NODES))) for _ in range(3)))
 
 
 @pytest.fixture
 def broker_port() -> Iterator[int]:
     """The first port of two brokers; it and those above it that they use are held."""
-    while True:
-        with contextlib.ExitStack() as held:
-            holder, first = hold_port()
-            held.callback(holder.close)
-            try:
-                for above in (1, 100, 101, 200, 201):
-                    neighbour = held.enter_context(socket.socket())
-                    neighbour.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    neighbour.bind(("127.0.0.1", first + above))
-            except (OSError, OverflowError):
-                continue
-            yield first
-            return
+    with held_ports(0, 1, 100, 101, 200, 201) as first:
+        yield first
 
 
 @dataclass

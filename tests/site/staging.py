@@ -9,7 +9,7 @@ Source: docs/internals/site.md.
 
 from __future__ import annotations
 
-import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -68,12 +68,12 @@ def relinked(path: str, text: str, repository: Path = REPOSITORY) -> str:
         mark, words, target, anchor = found[1], found[2], found[3], found[4] or ""
         if not target or re.match(r"[a-z]+:", target):
             return found[0]
-        named = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        named = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         if not (repository / named).exists():
             raise DeadLinkError(f"{path} links {target}, which does not exist")
         if (there := places.get(named, named.removeprefix("docs/"))) == named:
             return f"`{named}`" if words.strip("`") == named else f"{words} (`{named}`)"
-        return f"{mark}[{words}]({os.path.relpath(there, os.path.dirname(place))}{anchor})"
+        return f"{mark}[{words}]({posixpath.relpath(there, posixpath.dirname(place))}{anchor})"
 
     return "".join(part if code else _LINK.sub(link, part) for code, part in outside_of_code(text))
 

@@ -85,6 +85,28 @@ def hold_port() -> tuple[socket.socket, int]:
     return holder, int(holder.getsockname()[1])
 
 
+@contextlib.contextmanager
+def held_ports(*offsets: int) -> Iterator[int]:
+    """Hold free loopback ports, as hold_port does: a first one, and those so far above it.
+
+    Args:
+        offsets: with 0, which is the first port itself.
+    """
+    while True:
+        with contextlib.ExitStack() as held:
+            holder, first = hold_port()
+            held.callback(holder.close)
+            try:
+                for above in sorted({*offsets} - {0}):
+                    neighbour = held.enter_context(socket.socket())
+                    neighbour.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    neighbour.bind(("127.0.0.1", first + above))
+            except (OSError, OverflowError):
+                continue
+            yield first
+            return
+
+
 def tail(path: Path, bytes_max: int = OUTPUT_TAIL_BYTES) -> str:
     """Return the end of a text file, or why it cannot be read."""
     try:

@@ -1,0 +1,347 @@
+"""Runs the commands of a page as its reader would, from top to bottom, on real components.
+
+A page has its commands in fenced blocks of the language `console`: lines `$ command`, each followed by what
+it prints. A block with a title (```toml title="node.toml") is a file, which is written at its turn; so a
+program is shown with a title and then run by a command. A test walks a page:
+
+    with walk("docs/start/tour.md", tmp_path) as page:
+        page.run("Topics, producers, consumers")    # the commands below this heading
+        page.run()                                  # all that are left, in order
+
+- It runs in the folder that the test names, by bash; `export` and `cd` last. `quorate` and `python` are those
+  of this checkout. A command must end with 0, or with what `codes` says: {"quorate doctor": 1}.
+- Ports that a page may leave out or name (2181, 8181, 9092, 8080 and those after them) become free ones: in
+  the text, as options of `quorate up`, and by a profile as the default of every command. `addresses` puts a
+  cluster of the test's own there: {"hosts": …, "admin": …, "bootstrap_servers": …}.
+- Paths below ROOTS become paths in the folder. `rewrites` says what else is called otherwise here.
+- What a command prints is compared with what the page shows after it: each line that is shown must be
+  printed, in this order. Numbers and ids may differ; `…` stands for any words, alone for any lines.
+- Commands of RUNS_ON, and of `runs_on`, are started, and the walk goes on once they have printed the words
+  beside them. `page.end("quorate up")` sends Ctrl-C, as does the end of the walk, and expects that they end.
+- Commands of NOT_RUN are left out. The walk fails if any other command was not run.
+
+A test holds that every page of docs/start and docs/operate that has commands is walked
+(tests/tidy/test_page_commands.py), and that NOT_RUN has only what these pages have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+from tests.support.nodes import clean_environment, eventually, held_ports, tail
+from tests.tidy.rules import REPOSITORY
+
+DEADLINE_S: Final = 120.0
+
+#: first words of commands that a test machine cannot run → why
+NOT_RUN: Final = {
+    "source .venv/bin/activate": "the test runs in such an environment",
+}
+#: first words of commands that run until Ctrl-C → what they print once they are at work
+RUNS_ON: Final = {
+    "quorate up": "three things to try",
+    "quorate console": "console: http",
+    "quorate import --from": "following: ",
+}
+#: folders of a machine that commands write to
+ROOTS: Final = ("/tmp/", "/var/lib/", "/var/log/", "/etc/", "/backups")
+#: what `quorate up` takes ports for → how many after the first, and the defaults, which pages name
+_PORTS: Final = {"client": 2181, "peer": 2281, "admin": 8181, "broker": 9092, "console": 8080}
+_EACH_MAX: Final = 3
+_OFFSETS_OF_BROKERS: Final = [number + above for number in range(_EACH_MAX) for above in (0, 100, 200)]
+_BLOCK: Final = re.compile(
+    r"^(?P<indent> *)```(?P<kind>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<body>.*?)^ *```$"
+    r"|^(?P<heading>#+ [^\n]*)$",
+    re.DOTALL | re.MULTILINE,
+)
+#: numbers with their signs, and ids: what may differ from one run to the next
+_VARIES: Final = re.compile(r"(?:0x)?\b[0-9a-f]*\d[\d,.:TZ+a-f-]*")
+
+
+class Step(NamedTuple):
+    """One thing that a reader does.
+
+    Attributes:
+        heading: of the section. line: of the page, from 1.
+        command: "" for a file. shown: what the page says that it prints.
+        file: its path; "" for a command. content: of the file.
+    """
+
+    heading: str
+    line: int
+    command: str
+    shown: tuple[str, ...] = ()
+    file: str = ""
+    content: str = ""
+
+
+def steps(text: str) -> list[Step]:
+    """Return what a reader of a page does, in order."""
+    found: list[Step] = []
+    heading = ""
+    for block in _BLOCK.finditer(text):
+        if block["heading"]:
+            heading = block["heading"].lstrip("# ")
+            continue
+        at = text.count("\n", 0, block.start("body")) + 1
+        indent = len(block["indent"])
+        lines = [line[indent:] for line in block["body"].splitlines()]
+        if block["title"]:
+            content = "".join(f"{line}\n" for line in lines)
+            found.append(Step(heading, at, "", (), block["title"], content))
+        elif block["kind"] == "console":
+            found += _commands(heading, at, lines)
+    return found
+
+
+def _commands(heading: str, first: int, lines: list[str]) -> Iterator[Step]:
+    """Yield the commands of one block: `$ command`, continued after a backslash, and what they print."""
+    starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
+    for start, end in itertools.pairwise([*starts, len(lines)]):
+        command, *shown = lines[start:end]
+        while command.endswith("\\"):
+            command = command[:-1] + shown.pop(0).strip()
+        words = re.sub(r"\s+# .*", "", command[2:]).strip()
+        yield Step(heading, first + start, words, tuple(line for line in shown if line.strip()))
+
+
+def begins(command: str, words: str) -> bool:
+    """Tell whether a command begins with these words."""
+    return f"{command} ".startswith(f"{words} ")
+
+
+def why_not_run(command: str) -> str | None:
+    """Return why a test machine cannot run a command; None if it can."""
+    return next((why for words, why in NOT_RUN.items() if begins(command, words)), None)
+
+
+def missing_line(shown: tuple[str, ...], printed: str) -> str | None:
+    """Return the first line shown that a command did not print in this order; None: there is none."""
+    left = iter(printed.splitlines())
+    for line in shown:
+        if line.strip() in ("…", "..."):
+            continue
+        words = r"\s+".join(map(_pattern, line.split()))
+        if not any(re.fullmatch(rf"\s*{words}\s*", each) for each in left):
+            return line
+    return None
+
+
+def _pattern(word: str) -> str:
+    if word == "…":
+        return ".*"
+    parts = _VARIES.split(word)
+    return r"\S+".join(r"\S*".join(map(re.escape, part.split("…"))) for part in parts)
+
+
+@dataclass
+class Walk:
+    """A page that is being walked; `walk` makes it.
+
+    Attributes:
+        folder: where commands run. environment: what they get, and leave.
+        replaced: {text of the page: what stands there instead}. options: further ones of `quorate up`.
+        left: what is not yet done. started: {command: what runs on}.
+    """
+
+    path: str
+    folder: Path
+    environment: dict[str, str]
+    replaced: dict[str, str]
+    options: str
+    runs_on: dict[str, str]
+    codes: Mapping[str, int]
+    left: list[Step]
+    started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def run(self, heading: str | None = None) -> str:
+        """Do what is left, or what is left below a heading; return what the last command printed."""
+        chosen = [step for step in self.left if heading in (None, step.heading)]
+        assert chosen or heading is None, f"{self.path}: nothing is left below {heading!r}"
+        printed = ""
+        for step in chosen:
+            self.left.remove(step)
+            if step.file:
+                file = self.folder / self.as_here(step.file)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(self.as_here(step.content), "utf-8")
+            elif why_not_run(step.command) is None:
+                printed = self._do(step)
+        return printed
+
+    def as_here(self, text: str) -> str:
+        """Return a text of the page with what stands here instead."""
+        found = "|".join(map(re.escape, sorted(self.replaced, key=len, reverse=True)))
+        return re.sub(rf"(?<![\w.])(?:{found})(?!\d)", lambda each: self.replaced[each[0]], text)
+
+    def end(self, command: str) -> None:
+        """Press Ctrl-C for what a command, which begins so, has started; it must end well."""
+        name = next(each for each in self.started if begins(each, command))
+        process = self.started.pop(name)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(DEADLINE_S)
+        assert code in (0, 130, -signal.SIGINT), f"{self.path}: {name} ended with {code}"
+
+    def _do(self, step: Step) -> str:
+        where = f"{self.path}:{step.line}: {step.command}"
+        line = self.as_here(step.command)
+        ready = self._ready_words(step.command, line)
+        if begins(line, "quorate up"):
+            line = f"quorate up {self.options}{line.removeprefix('quorate up')}"
+        output = self.folder / "output" / f"{step.line}.txt"
+        output.parent.mkdir(exist_ok=True)
+        if ready is not None:
+            self._start(step.command, line, output, ready, where)
+        else:
+            code = self._finish(line, output)
+            wanted = next((code for words, code in self.codes.items() if begins(step.command, words)), 0)
+            assert code == wanted, f"{where}\nas {line}\nended with {code}:\n{tail(output)}"
+        printed = output.read_text("utf-8")
+        missing = missing_line(tuple(map(self.as_here, step.shown)), printed)
+        assert missing is None, f"{where}\nprinted no line as {missing!r}:\n{printed}"
+        return printed
+
+    def _ready_words(self, *forms: str) -> str | None:
+        """Return what a command that runs on says when it is at work, as the page or as we call it."""
+        if {"--detach", "--cutover"} & set(forms[0].split()):
+            return None
+        pairs = self.runs_on.items()
+        return next((said for words, said in pairs for form in forms if begins(form, words)), None)
+
+    def _finish(self, line: str, output: Path) -> int:
+        """Run a command to its end; what it exports, and where it is then, stays."""
+        state = self.folder / "output/environment"
+        script = f"trap 'env -0 > {shlex.quote(str(state))}' EXIT\n{line}\n"
+        with output.open("wb") as stream:
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", script],
+                cwd=self.environment["PWD"],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+        self.environment = dict(
+            pair.split("=", 1) for pair in state.read_text("utf-8").split("\0") if "=" in pair
+        )
+        return done.returncode
+
+    def _start(self, command: str, line: str, output: Path, ready: str, where: str) -> None:
+        with output.open("wb") as stream:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {line}"],
+                cwd=self.environment["PWD"],
+                env=self.environment | {"PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+        self.started[command] = process
+
+        def at_work() -> bool:
+            return ready in output.read_text("utf-8") or process.poll() is not None
+
+        eventually(at_work, DEADLINE_S, f"{where} prints {ready!r}")
+        assert ready in output.read_text("utf-8"), f"{where}\nended with {process.poll()}:\n{tail(output)}"
+
+
+@contextlib.contextmanager
+def walk(
+    path: str,
+    folder: Path,
+    *,
+    rewrites: Mapping[str, str] | None = None,
+    runs_on: Mapping[str, str] | None = None,
+    codes: Mapping[str, int] | None = None,
+    addresses: Mapping[str, str] | None = None,
+) -> Iterator[Walk]:
+    """Walk a page; at the end every command that can be run here must have been run.
+
+    Args:
+        path: of the page, in the repository. folder: an empty one.
+        rewrites, runs_on, codes, addresses: as the docstring of this module says.
+    """
+    text = (REPOSITORY / path).read_text("utf-8")
+    with contextlib.ExitStack() as held:
+        first = {
+            key: held.enter_context(held_ports(*_OFFSETS_OF_BROKERS if key == "broker" else range(_EACH_MAX)))
+            for key in _PORTS
+        }
+        replaced = {
+            f"{host}:{port + number}": f"{host}:{first[key] + number}"
+            for key, port in _PORTS.items()
+            for number in range(_EACH_MAX)
+            for host in ("127.0.0.1", "localhost")
+        }
+        replaced |= {root: f"{folder}{root}" for root in ROOTS} | {"pgrep -f ": f"pgrep -f {folder}/"}
+        page = Walk(
+            path,
+            folder,
+            _environment(folder, addresses or _addresses(first)),
+            replaced | dict(rewrites or {}),
+            " ".join(f"--{key}-port {port}" for key, port in first.items()),
+            RUNS_ON | dict(runs_on or {}),
+            codes or {},
+            steps(text),
+        )
+        try:
+            yield page
+            left = [step.command for step in page.left if step.command and why_not_run(step.command) is None]
+            assert left == [], f"{path}: commands that were not run: {left}"
+            for command in reversed([*page.started]):
+                page.end(command)
+        finally:
+            _kill([*page.started.values()])
+
+
+def _addresses(first: Mapping[str, int]) -> dict[str, str]:
+    def run(key: str, scheme: str = "") -> str:
+        return ",".join(f"{scheme}127.0.0.1:{first[key] + number}" for number in range(_EACH_MAX))
+
+    admin = f"http://127.0.0.1:{first['admin']}"
+    return {"hosts": run("client"), "bootstrap_servers": run("broker"), "admin": admin}
+
+
+def _environment(folder: Path, addresses: Mapping[str, str]) -> dict[str, str]:
+    """Write a folder of programs and a profile; return an environment in which they count."""
+    programs = folder / "bin"
+    programs.mkdir(parents=True)
+    python = shlex.quote(sys.executable)
+    for name, words in (("quorate", f"{python} -P -m quorum"), ("python", python)):
+        (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        (programs / name).chmod(0o755)
+    profiles = folder / "bin/profiles.toml"
+    profiles.write_text("".join(["[page]\n", *(f'{key} = "{value}"\n' for key, value in addresses.items())]))
+    return clean_environment(
+        PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
+        PWD=str(folder),
+        QUORATE_PROFILE="page",
+        QUORATE_PROFILE_FILE=str(profiles),
+    )
+
+
+def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End what a walk that failed has left, and its children."""
+    for process in processes:
+        if process.poll() is None:
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+            process.wait()
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
