@@ -49,6 +49,8 @@ DEADLINE_S: Final = 120.0
 #: first words of commands that a test machine cannot run → why
 NOT_RUN: Final = {
     "source .venv/bin/activate": "the test runs in such an environment",
+    "python3 -m venv /opt/quorate": "root's folder, a package index: test_installs.py installs what is built",
+    "/opt/quorate/bin/pip install": "the same",
 }
 #: first words of commands that run until Ctrl-C → what they print once they are at work
 RUNS_ON: Final = {
