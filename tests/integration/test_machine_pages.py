@@ -8,15 +8,17 @@ Source: docs/operate/install.md.
 from __future__ import annotations
 
 import secrets
+import shutil
 import subprocess
 from pathlib import Path
 
 from tests.site.commands import Walk, walk
-from tests.support.nodes import eventually
+from tests.support.nodes import REPOSITORY, eventually
 
 DEADLINE_S = 60.0
 LISTENS = "files and sockets may be open"
 SERVERS = {"quorate serve": LISTENS, "quorate broker": LISTENS}
+READY = "three things to try"
 #: a node is down: a warning
 WARNED = {"quorate doctor": 3}
 
@@ -62,8 +64,19 @@ def test_three_machines_become_a_cluster_and_change(tmp_path: Path) -> None:
     here = machines()
     with walk("docs/operate/install.md", tmp_path / "install", rewrites=here, runs_on=SERVERS) as installed:
         installed.run()
+        follow_configure(installed)
         follow_brokers(installed, here)
         follow_members(installed, here)
+
+
+def follow_configure(installed: Walk) -> None:
+    folder = installed.folder.with_name("configure")
+    folder.mkdir()
+    for path in (installed.folder / "machine-1").iterdir():
+        (folder / path.name).symlink_to(path)
+    with walk("docs/operate/configure.md", folder) as page:
+        follow(page, installed)
+        page.run()
 
 
 def follow_brokers(installed: Walk, here: dict[str, str]) -> None:
@@ -96,3 +109,28 @@ def follow_members(installed: Walk, here: dict[str, str]) -> None:
         for each in ("serve --config machine-3", "serve --config machine-1"):
             installed.end(f"quorate {each}/node.toml")
         page.run("A majority of disks is lost for good")
+
+
+def test_a_lost_disk_is_replaced_by_the_command_that_is_told(tmp_path: Path) -> None:
+    alone = {"quorate up": "quorate up --brokers 0"}
+    waits = {"quorate up": "`quorate members replace 2`"}
+    with walk("docs/operate/one-machine.md", tmp_path, rewrites=alone, runs_on=waits) as page:
+        page.run("One machine: `quorate up`")
+        shutil.rmtree(tmp_path / "data/node-2/data")
+        page.run("A node's data are lost")
+        eventually(lambda: "leader   node" in told(page, "quorate status"), DEADLINE_S, "there is a leader")
+        page.run()
+        ready = page.output("quorate up")
+        eventually(lambda: READY in ready.read_text("utf-8"), DEADLINE_S, "all nodes are ready")
+        assert told(page, "quorate members list").count(" yes ") == 3
+
+
+def test_secrets_of_kubernetes_are_made(tmp_path: Path) -> None:
+    with walk("docs/operate/kubernetes.md", tmp_path) as page:
+        page.run()
+
+
+def test_the_units_are_judged(tmp_path: Path) -> None:
+    (tmp_path / "deploy").symlink_to(REPOSITORY / "deploy")
+    with walk("docs/operate/systemd.md", tmp_path) as page:
+        page.run()

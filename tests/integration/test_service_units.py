@@ -86,7 +86,7 @@ def console_command(environment: dict[str, str]) -> list[str]:
 
 def test_the_console_takes_what_its_environment_file_says() -> None:
     """Its file on the page: the option with the token stands before the command, the rest after it."""
-    block = re.search(r"```sh\n(GLOBAL_OPTIONS=.*?)```", PAGE.read_text(), re.DOTALL)
+    block = re.search(r"```ini\n(GLOBAL_OPTIONS=.*?)```", PAGE.read_text(), re.DOTALL)
     assert block is not None
     given = dict(line.split("=", 1) for line in block[1].splitlines())
     parsed = build_parser().parse_args(console_command(given))
