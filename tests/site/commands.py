@@ -17,7 +17,8 @@ program is shown with a title and then run by a command. A test walks a page:
 - What a command prints is compared with what the page shows after it: each line that is shown must be
   printed, in this order. Numbers and ids may differ; `…` stands for any words, alone for any lines.
 - Commands of RUNS_ON, and of `runs_on`, are started, and the walk goes on once they have printed the words
-  beside them. `page.end("quorate up")` sends Ctrl-C, as does the end of the walk, and expects that they end.
+  beside them. `page.end("quorate up")` sends Ctrl-C, as does the end of the walk, and expects that they end;
+  `page.wait(…)` waits until one ends by itself. What they print is compared then.
 - Commands of NOT_RUN are left out. The walk fails if any other command was not run.
 
 A test holds that every page of docs/start and docs/operate that has commands is walked
@@ -48,6 +49,7 @@ DEADLINE_S: Final = 120.0
 
 #: first words of commands that a test machine cannot run → why
 NOT_RUN: Final = {
+    "pip install": "a test installs nothing into its own environment",
     "source .venv/bin/activate": "the test runs in such an environment",
     "python3 -m venv /opt/quorate": "root's folder, a package index: test_installs.py installs what is built",
     "/opt/quorate/bin/pip install": "the same",
@@ -149,17 +151,14 @@ def missing_line(shown: tuple[str, ...], printed: str) -> str | None:
     for line in shown:
         if line.strip() in ("…", "..."):
             continue
-        words = r"\s+".join(map(_pattern, line.split()))
+        words = ".*".join(r"\s+".join(map(_pattern, part.split())) for part in line.split("…"))
         if not any(re.fullmatch(rf"\s*{words}\s*", each) for each in left):
             return line
     return None
 
 
 def _pattern(word: str) -> str:
-    if word == "…":
-        return ".*"
-    parts = _VARIES.split(word)
-    return r"\S+".join(r"\S*".join(map(re.escape, part.split("…"))) for part in parts)
+    return r"\S+".join(map(re.escape, _VARIES.split(word)))
 
 
 @dataclass
@@ -169,7 +168,7 @@ class Walk:
     Attributes:
         folder: where commands run. environment: what they get, and leave.
         replaced: {text of the page: what stands there instead}. options: further ones of `quorate up`.
-        left: what is not yet done. started: {command: what runs on}.
+        left: what is not yet done. started: what runs on.
     """
 
     path: str
@@ -180,7 +179,7 @@ class Walk:
     runs_on: dict[str, str]
     codes: Mapping[str, int]
     left: list[Step]
-    started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    started: dict[Step, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def run(self, heading: str | None = None) -> str:
         """Do what is left, or what is left below a heading; return what the last command printed."""
@@ -204,11 +203,23 @@ class Walk:
 
     def end(self, command: str) -> None:
         """Press Ctrl-C for what a command, which begins so, has started; it must end well."""
-        name = next(each for each in self.started if begins(each, command))
-        process = self.started.pop(name)
-        process.send_signal(signal.SIGINT)
-        code = process.wait(DEADLINE_S)
-        assert code in (0, 130, -signal.SIGINT), f"{self.path}: {name} ended with {code}"
+        step = self._started(command)
+        self.started[step].send_signal(signal.SIGINT)
+        code = self.started[step].wait(DEADLINE_S)
+        assert code in (0, 130, -signal.SIGINT), f"{self.path}: {step.command} ended with {code}"
+        del self.started[step]
+        self._printed(step)
+
+    def wait(self, command: str) -> str:
+        """Wait until what a command, which begins so, has started ends by itself; return what it printed."""
+        step = self._started(command)
+        code = self.started[step].wait(DEADLINE_S)
+        assert code == 0, f"{self.path}: {step.command} ended with {code}:\n{tail(self._output(step))}"
+        del self.started[step]
+        return self._printed(step)
+
+    def _started(self, command: str) -> Step:
+        return next(step for step in reversed(self.started) if begins(step.command, command))
 
     def _do(self, step: Step) -> str:
         where = f"{self.path}:{step.line}: {step.command}"
@@ -216,16 +227,30 @@ class Walk:
         ready = self._ready_words(step.command, line)
         if begins(line, "quorate up"):
             line = f"quorate up {self.options}{line.removeprefix('quorate up')}"
-        output = self.folder / "output" / f"{step.line}.txt"
-        output.parent.mkdir(exist_ok=True)
+        output = self._output(step)
         if ready is not None:
-            self._start(step.command, line, output, ready, where)
-        else:
-            code = self._finish(line, output)
-            wanted = next((code for words, code in self.codes.items() if begins(step.command, words)), 0)
-            assert code == wanted, f"{where}\nas {line}\nended with {code}:\n{tail(output)}"
-        printed = output.read_text("utf-8")
+            self._start(step, line, output, ready, where)
+            return output.read_text("utf-8")
+        code = self._finish(line, output)
+        wanted = next((code for words, code in self.codes.items() if begins(step.command, words)), 0)
+        assert code == wanted, f"{where}\nas {line}\nended with {code}:\n{tail(output)}"
+        return self._printed(step)
+
+    def output(self, command: str) -> Path:
+        """Return the file of what a command, which begins so, has started prints."""
+        return self._output(self._started(command))
+
+    def _output(self, step: Step) -> Path:
+        """Return the file of what a command prints; the folder is there."""
+        folder = self.folder / "output"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{step.line}.txt"
+
+    def _printed(self, step: Step) -> str:
+        """Return what a command has printed; the page's lines are there."""
+        printed = self._output(step).read_text("utf-8")
         missing = missing_line(tuple(map(self.as_here, step.shown)), printed)
+        where = f"{self.path}:{step.line}: {step.command}"
         assert missing is None, f"{where}\nprinted no line as {missing!r}:\n{printed}"
         return printed
 
@@ -239,10 +264,12 @@ class Walk:
     def _finish(self, line: str, output: Path) -> int:
         """Run a command to its end; what it exports, and where it is then, stays."""
         state = self.folder / "output/environment"
-        script = f"trap 'env -0 > {shlex.quote(str(state))}' EXIT\n{line}\n"
+        # Not by -c: what the line looks for by `pgrep -f` would be found in its own words.
+        script = output.with_suffix(".sh")
+        script.write_text(f"trap 'env -0 > {shlex.quote(str(state))}' EXIT\n{line}\n", "utf-8")
         with output.open("wb") as stream:
             done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", script],
+                ["bash", "-euo", "pipefail", str(script)],
                 cwd=self.environment["PWD"],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -256,7 +283,7 @@ class Walk:
         )
         return done.returncode
 
-    def _start(self, command: str, line: str, output: Path, ready: str, where: str) -> None:
+    def _start(self, step: Step, line: str, output: Path, ready: str, where: str) -> None:
         with output.open("wb") as stream:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {line}"],
@@ -266,7 +293,7 @@ class Walk:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )
-        self.started[command] = process
+        self.started[step] = process
 
         def at_work() -> bool:
             return ready in output.read_text("utf-8") or process.poll() is not None
@@ -300,7 +327,7 @@ def walk(
         replaced = {
             f"{host}:{port + number}": f"{host}:{first[key] + number}"
             for key, port in _PORTS.items()
-            for number in range(_EACH_MAX)
+            for number in (_OFFSETS_OF_BROKERS if key == "broker" else range(_EACH_MAX))
             for host in ("127.0.0.1", "localhost")
         }
         replaced |= {root: f"{folder}{root}" for root in ROOTS} | {"pgrep -f ": f"pgrep -f {folder}/"}
@@ -318,8 +345,8 @@ def walk(
             yield page
             left = [step.command for step in page.left if step.command and why_not_run(step.command) is None]
             assert left == [], f"{path}: commands that were not run: {left}"
-            for command in reversed([*page.started]):
-                page.end(command)
+            for step in reversed([*page.started]):
+                page.end(step.command)
         finally:
             _kill([*page.started.values()])
 
