@@ -51,6 +51,21 @@ DEADLINE_S: Final = 120.0
 NOT_RUN: Final = {
     "pip install": "a test installs nothing into its own environment",
     "source .venv/bin/activate": "the test runs in such an environment",
+    "python3 -m venv /opt/quorate": "root's folder, a package index: test_installs.py installs what is built",
+    "/opt/quorate/bin/pip install": "the same",
+    **dict.fromkeys(
+        ("make bench", "python -m tests.bench"), "minutes: tests/bench/test_*_cases.py run each case small"
+    ),
+    **dict.fromkeys(
+        ("install", "systemctl"),
+        "root's files, and a machine that systemd runs: test_service_units.py runs what the units start",
+    ),
+    **dict.fromkeys(
+        ("docker build", "docker compose"), "a container engine and a registry: deploy/README.md"
+    ),
+    **dict.fromkeys(
+        ("kubectl", "helm"), "a cluster of Kubernetes: deploy/README.md says what was done instead"
+    ),
 }
 #: first words of commands that run until Ctrl-C → what they print once they are at work
 RUNS_ON: Final = {
