@@ -285,7 +285,7 @@ def walk(
         replaced = {
             f"{host}:{port + number}": f"{host}:{first[key] + number}"
             for key, port in _PORTS.items()
-            for number in range(_EACH_MAX)
+            for number in (_OFFSETS_OF_BROKERS if key == "broker" else range(_EACH_MAX))
             for host in ("127.0.0.1", "localhost")
         }
         replaced |= {root: f"{folder}{root}" for root in ROOTS} | {"pgrep -f ": f"pgrep -f {folder}/"}

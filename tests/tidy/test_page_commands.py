@@ -21,7 +21,6 @@ NOT_WALKED = {
     "docs/operate/console.md",
     "docs/operate/doctor.md",
     "docs/operate/migrate.md",
-    "docs/operate/secure.md",
     "docs/operate/upgrade.md",
 }
 
