@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from quorum.cli.main import main
 from tests.site.commands import Walk, walk
 from tests.support.broker_cluster import SHORT_SESSION_MS, BrokerCluster
 from tests.support.nodes import eventually
+from tests.support.observability import promtool_path
 from tests.tidy.rules import REPOSITORY
 
 WAIT_S = 60.0
@@ -107,7 +107,7 @@ def wait_gone(cluster: BrokerCluster) -> None:
 
 
 def test_what_a_cluster_shows_of_itself(cluster: BrokerCluster, tmp_path: Path) -> None:
-    programs = {"promtool": str(Path(sys.executable).with_name("promtool"))}
+    programs = {"promtool": promtool_path()}
     with walk_on(cluster, "docs/operate/observe.md", tmp_path, rewrites=programs) as page:
         page.run()
 

@@ -2,7 +2,7 @@
 
 No unit is started, for that takes a machine that systemd runs. The programs of the units run as they stand
 there, beside a socket like systemd's, and each system call that their units would refuse is noted.
-Source: deploy/README.md, "With systemd".
+Source: docs/operate/systemd.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.service_manager import NotifySocket, allowed_calls, refused, 
 
 SYSTEMD = REPOSITORY / "deploy" / "systemd"
 HEALTHY = REPOSITORY / "deploy" / "container" / "healthy.py"
-README = REPOSITORY / "deploy" / "README.md"
+PAGE = REPOSITORY / "docs/operate/systemd.md"
 NAMES = ("node", "broker", "console")
 PROGRAM = "/opt/quorate/bin/quorate"
 #: tenths of systemd's points, of 100: a unit that sets nothing has 96
@@ -85,8 +85,8 @@ def console_command(environment: dict[str, str]) -> list[str]:
 
 
 def test_the_console_takes_what_its_environment_file_says() -> None:
-    """The file is that of deploy/README.md: a token's file stands before the command, the rest after it."""
-    block = re.search(r"```sh\n(GLOBAL_OPTIONS=.*?)```", README.read_text(), re.DOTALL)
+    """Its file on the page: the option with the token stands before the command, the rest after it."""
+    block = re.search(r"```ini\n(GLOBAL_OPTIONS=.*?)```", PAGE.read_text(), re.DOTALL)
     assert block is not None
     given = dict(line.split("=", 1) for line in block[1].splitlines())
     parsed = build_parser().parse_args(console_command(given))

@@ -120,17 +120,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def succeed(*words: str) -> None:
-    """Run a command until it succeeds: the leader may have changed a moment ago."""
-
-    def done() -> bool:
-        told = run(*words)
-        assert told.returncode == 0, told.stderr
-        return True
-
-    eventually(done, DEADLINE_S, f"`quorate {' '.join(words)}` succeeds")
-
-
 def status(ports: Ports, node_id: int = 1) -> dict[str, Any]:
     done = run("status", "--json", "--admin", f"http://127.0.0.1:{ports.admin + node_id - 1}")
     assert done.returncode == 0, done.stderr
@@ -242,22 +231,6 @@ def test_a_second_start_resumes_and_formats_nothing(tmp_path: Path, ports: Ports
         second.wait_for(READY)
         assert status(ports)["cluster_id"] == cluster_id
     assert [path.read_bytes() for path in sorted(data_dir.glob("node-*/data/identity.json"))] == identities
-
-
-def test_a_lost_disk_is_replaced_by_the_command_that_is_told(tmp_path: Path, ports: Ports) -> None:
-    data_dir = tmp_path / "data"
-    with up(data_dir, *ports.options) as first:
-        first.wait_for(READY)
-        first.stop()
-    shutil.rmtree(data_dir / "node-2/data")
-    with up(data_dir) as second:
-        second.wait_for("the data directory of node 2 is empty")
-        assert "`quorate members replace 2`" in second.text()
-        succeed("members", "replace", "2", "--admin", f"http://127.0.0.1:{ports.admin}")
-        second.wait_for(READY)
-        eventually(lambda: all(row["voter"] for row in status(ports)["members"]), DEADLINE_S)
-        assert {row["node_id"] for row in status(ports)["members"]} == {1, 2, 3}
-        assert second.stop() == 0
 
 
 def test_a_quorum_whose_data_are_all_lost_is_not_founded_again(tmp_path: Path, ports: Ports) -> None:

@@ -49,6 +49,14 @@ DEADLINE_S: Final = 120.0
 #: first words of commands that a test machine cannot run → why
 NOT_RUN: Final = {
     "source .venv/bin/activate": "the test runs in such an environment",
+    "python3 -m venv /opt/quorate": "root's folder, a package index: test_installs.py installs what is built",
+    "/opt/quorate/bin/pip install": "the same",
+    **dict.fromkeys(
+        ("install", "systemctl"),
+        "root's files, and a machine that systemd runs: test_service_units.py runs what the units start",
+    ),
+    **dict.fromkeys(("docker build", "docker compose"), "a container engine and a registry: deploy/README.md"),
+    **dict.fromkeys(("kubectl", "helm"), "a cluster of Kubernetes: deploy/README.md says what was done instead"),
 }
 #: first words of commands that run until Ctrl-C → what they print once they are at work
 RUNS_ON: Final = {

@@ -1,7 +1,7 @@
 """The chart of deploy/helm, and what it renders with its defaults: deploy/kubernetes.yaml.
 
 `python -m tests.support.chart` renders it again. The first line of that file has a digest of the chart, so
-that a test without Helm sees whether the two belong together. Source: deploy/README.md.
+that a test without Helm sees whether the two belong together. Source: docs/operate/kubernetes.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Configurations of deploy/ as they stand there, moved to folders of a test.
 
-Knows which files the servers of a deployment want, and not what is in them. Source: deploy/README.md.
+Knows which files the servers of a deployment want, and not what is in them. Source:
+docs/operate/containers.md.
 """
 
 from __future__ import annotations

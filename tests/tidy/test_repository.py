@@ -23,7 +23,6 @@ from tests.tidy.rules import REPOSITORY
 DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
-    "deploy/README.md",
     "docs/operate/doctor.md",
     "docs/internals/releasing.md",
 )

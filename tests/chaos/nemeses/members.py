@@ -2,7 +2,7 @@
 
 Each proves itself by the members that the leader names: voters that were not there before, or whose disk was
 another one. A command whose outcome is unknown, or that found no leader, is given again.
-Source: deploy/README.md ("Changing the members").
+Source: docs/operate/members.md.
 """
 
 from __future__ import annotations
