@@ -55,8 +55,12 @@ NOT_RUN: Final = {
         ("install", "systemctl"),
         "root's files, and a machine that systemd runs: test_service_units.py runs what the units start",
     ),
-    **dict.fromkeys(("docker build", "docker compose"), "a container engine and a registry: deploy/README.md"),
-    **dict.fromkeys(("kubectl", "helm"), "a cluster of Kubernetes: deploy/README.md says what was done instead"),
+    **dict.fromkeys(
+        ("docker build", "docker compose"), "a container engine and a registry: deploy/README.md"
+    ),
+    **dict.fromkeys(
+        ("kubectl", "helm"), "a cluster of Kubernetes: deploy/README.md says what was done instead"
+    ),
 }
 #: first words of commands that run until Ctrl-C → what they print once they are at work
 RUNS_ON: Final = {
