@@ -3,7 +3,7 @@
 A producer and a consumer of librdkafka that would go as fast as they can, each with a quota; what passes at
 once at first does not count. Then another producer without a quota: alone, and beside a noisy one that is
 throttled, in turns. Times are never asserted.
-Source: KIP-13; docs/operate/secure.md, "Quotas of Kafka clients".
+Source: KIP-13; docs/reference/security.md, "Quotas of Kafka clients".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each broker has a plain port and a TLS port, which needs a certificate. One producer and one consumer of
 librdkafka fill and read a partition of one replica through one port after the other; CPU time is the
 broker's. Then connections stand there that say nothing. Knows nothing of Quorate; times are never asserted.
-Source: docs/operate/secure.md, "What it costs, and what bounds it".
+Source: docs/reference/security.md, "What it costs, and what bounds it".
 """
 
 from __future__ import annotations

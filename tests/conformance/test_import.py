@@ -7,10 +7,7 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,18 +24,23 @@ from quorum.client import AccessEntry
 from quorum.client import Client as NodeClient
 from quorum.importing.source import LiveSource
 from quorum.local import ensemble_in_thread
+from tests.site.commands import walk
 from tests.support.importing import DEADLINE_S, PASSWORD, Lines, Target, client_of, last_line, new_source
 from tests.support.node_configs import free_ports
 from tests.support.nodes import eventually
 from tests.support.zookeeper import ZooKeeper
-from tests.tidy.rules import REPOSITORY
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+def source_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the source keeps its files."""
+    return tmp_path_factory.mktemp("source")
+
+
+@pytest.fixture(scope="module")
+def source(source_folder: Path) -> Iterator[ZooKeeper]:
     """A ZooKeeper with znodes of every kind; every test leaves them."""
-    folder = tmp_path_factory.mktemp("source")
-    with new_source(folder) as server, client_of(server.hosts) as client:
+    with new_source(source_folder) as server, client_of(server.hosts) as client:
         plant(client)
         yield server
 
@@ -324,31 +326,27 @@ class Application:
             self._failures.append(error)
 
 
-def test_the_steps_of_the_guide(source: ZooKeeper, target: Target, capsys: Lines) -> None:
-    follow, cutover = guide_steps()[:2]
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "quorum", *target.as_here(follow, source)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        output = process.stdout
-        assert output is not None
-        eventually(lambda: output.readline().startswith("following: "), DEADLINE_S, "it follows")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE_S) == 0
-    finally:
-        process.kill()
-        process.communicate()
-    assert main(target.as_here(cutover, source)) == 0
-    assert "\nphase: done\n" in capsys.readouterr().out
-    with client_of(target.hosts) as ours:
-        ours.create("/ours", b"")
-
-
-def guide_steps() -> list[list[str]]:
-    """The words of every `quorate import` of the guide, in its order."""
-    text = (REPOSITORY / "docs" / "operate" / "migrate.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
-    return [line.split()[1:] for line in lines if line.startswith("quorate import ")]
+def test_the_guide(source: ZooKeeper, source_folder: Path, auth: str, tmp_path: Path) -> None:
+    """Its steps, with a cluster that its own command starts; then its other ways, each into an empty one."""
+    rewrites = {
+        "zk1:2181,zk2:2181,zk3:2181": source.hosts,
+        "super.txt": auth,
+        "--nodes 3": "--nodes 1",
+        "/var/lib/zookeeper": str(source_folder / "server-1/data"),
+    }
+    folder = tmp_path / "page"
+    folder.mkdir()
+    with walk("docs/operate/migrate.md", folder, rewrites=rewrites) as page:
+        page.run("Found the new cluster")
+        try:
+            page.run("Copy and follow")
+            page.end("quorate import")
+            assert "\nphase: done\n" in page.run("Cut over")
+        finally:
+            assert main(["down", "--data-dir", str(folder / "data")]) == 0
+        for heading in ("Containers and TTL nodes", "From the files of a stopped server"):
+            with ensemble_in_thread(1) as quorum:
+                profiles = tmp_path / "profiles.toml"
+                profiles.write_text(f'[page]\nadmin = "{quorum.admin_urls[0]}"\n')
+                page.environment["QUORATE_PROFILE_FILE"] = str(profiles)
+                assert "\nphase: done\n" in page.run(heading)

@@ -26,11 +26,14 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import make_digest_acl
 
 from quorum.backup.points import read_time
+from tests.site.commands import walk
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.node_configs import SMALL_SEGMENTS
 from tests.support.nodes import LIVE, QUICK_SESSIONS, QuorateNodes, eventually
 
 DEADLINE_S = 30.0
+#: what docs/operate/backup.md writes into a partition's state
+STATE_OF_THE_PAGE = '{"version":1,"leader":1,"leader_epoch":7,"isr":[1,2,3],"controller_epoch":12}'
 SETTINGS = {**QUICK_SESSIONS, "limits": {**QUICK_SESSIONS["limits"], **SMALL_SEGMENTS["limits"]}}
 SETTINGS["raft"] = dict(SMALL_SEGMENTS["raft"])
 JUMP = 1 << 32
@@ -309,7 +312,10 @@ def consume(bootstrap: str, count: int) -> list[bytes | None]:
 
 
 def test_brokers_refuse_a_quorum_that_forgot_leader_epochs_of_their_logs(tmp_path: Path) -> None:
-    """One that runs stops, a start ends, and an epoch that is raised as the docs say keeps all records."""
+    """One that runs stops, a start ends, and an epoch that is raised as the page says keeps all records.
+
+    The commands of docs/operate/backup.md do all of it.
+    """
     with BrokerCluster(brokers=1) as cluster:
         node = cluster.nodes.nodes[1]
         kafka = cluster.bootstrap
@@ -317,33 +323,38 @@ def test_brokers_refuse_a_quorum_that_forgot_leader_epochs_of_their_logs(tmp_pat
             quorate("topics", "create", "orders", "--partitions", "1", "--bootstrap", kafka).returncode == 0
         )
         produce(kafka, b"before")
-        done = quorate("backup", str(tmp_path / "backup"), "--admin", cluster.nodes.admin_url(1))
-        assert done.returncode == 0, done.stderr
-        known = int(cluster.state("orders", 0)["leader_epoch"])
-        cluster.stop(1)
-        cluster.start_broker(1)
-        cluster.wait_ready(1)
-        produce(kafka, b"after")
-        newer = int(cluster.state("orders", 0)["leader_epoch"])
-        assert newer > known
+        rewrites = {
+            "http://10.0.0.1:8181,http://10.0.0.2:8181": cluster.nodes.admin_url(1),
+            "node.toml": str(node.config_path),
+            "/var/lib/quorate/data": str(node.data_dir),
+        }
+        addresses = {"hosts": cluster.nodes.hosts}
+        (folder := tmp_path / "page").mkdir()
+        with walk("docs/operate/backup.md", folder, rewrites=rewrites, addresses=addresses) as page:
+            point = page.run("Back up").split()[-1].strip("()")
+            page.replaced["2026-11-27T20:59:00Z"] = point
+            known = int(cluster.state("orders", 0)["leader_epoch"])
+            cluster.stop(1)
+            cluster.start_broker(1)
+            cluster.wait_ready(1)
+            produce(kafka, b"after")
+            newer = int(cluster.state("orders", 0)["leader_epoch"])
+            assert newer > known
 
-        cluster.nodes.stop(1)
-        node.data_dir.rename(node.folder / "lost")
-        restore(cluster.nodes, 1, tmp_path / "backup")
-        cluster.nodes.start_node(1)
-        named = (
-            f"log of orders-0 has records of leader epoch {newer}, and the quorum's state has leader epoch"
-        )
-        eventually(lambda: not cluster.running(1), DEADLINE_S, "the broker stops")
-        assert f"{named} {known}" in cluster.brokers[1].output_path.read_text()
-        cluster.stop(1)
-        code, said = cluster.run_to_end(1)
-        assert (code, f"{named} {known}" in said, "docs/operate/backup.md" in said) == (1, True, True)
+            cluster.nodes.stop(1)
+            node.data_dir.rename(node.folder / "lost")
+            page.run("Restore")
+            cluster.nodes.start_node(1)
+            named = f"orders-0 has records of leader epoch {newer}, and the quorum's state has leader epoch"
+            eventually(lambda: not cluster.running(1), DEADLINE_S, "the broker stops")
+            assert f"{named} {known}" in cluster.brokers[1].output_path.read_text()
+            cluster.stop(1)
+            code, said = cluster.run_to_end(1)
+            assert (code, f"{named} {known}" in said, "docs/operate/backup.md" in said) == (1, True, True)
 
-        path = "/brokers/topics/orders/partitions/0/state"
-        raised = cluster.state("orders", 0) | {"leader_epoch": newer}
-        shell = ("shell", "--hosts", cluster.nodes.hosts)
-        assert quorate(*shell, "set", path, json.dumps(raised)).returncode == 0
+            raised = json.dumps(cluster.state("orders", 0) | {"leader_epoch": newer})
+            page.replaced[STATE_OF_THE_PAGE] = raised
+            page.run("Brokers")
         cluster.start_broker(1)
         cluster.wait_ready(1)
         assert consume(kafka, 2) == [b"before", b"after"]

@@ -53,14 +53,6 @@ class Target:
     def words(self, source: ZooKeeper, *more: str) -> list[str]:
         return ["import", "--from", source.hosts, "--from-auth", self._auth, *self._words, *more]
 
-    def as_here(self, words: list[str], source: ZooKeeper) -> list[str]:
-        """The words of the guide, with the hosts and files of this test."""
-        places = {"zk1:2181,zk2:2181,zk3:2181": source.hosts, "super.txt": self._auth}
-        return [*(places.get(word, word) for word in words), *self._words[:2]]
-
-    def from_files(self, folder: Path, *more: str) -> list[str]:
-        return ["import", "--from-files", str(folder), *self._words, "--cutover", *more]
-
     @contextlib.contextmanager
     def following(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:
         """An import that follows; it is ended by SIGTERM, and must end well."""

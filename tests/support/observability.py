@@ -32,12 +32,21 @@ def shown_metrics(page: str) -> set[str]:
     return set(re.findall(r"^(?:# TYPE )?(quorate_\w+)", page, re.MULTILINE))
 
 
-def promtool(*words: str | Path) -> tuple[int, str]:
-    """Run promtool; return its exit code and what it said."""
+def promtool_path() -> str:
+    """Return where promtool is."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     program = shutil.which("promtool", path=path)
     assert program is not None, "promtool is missing: run `bash deploy/ensure-promtool.sh`"
+    return program
+
+
+def promtool(*words: str | Path) -> tuple[int, str]:
+    """Run promtool; return its exit code and what it said."""
     done = subprocess.run(
-        [program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        [promtool_path(), *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout
