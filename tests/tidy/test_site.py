@@ -32,8 +32,6 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path)
     page = (tmp_path / "site/site/concepts/guarantees.html").read_text("utf-8")
     assert 'href="../internals/consensus.html' in page
     assert re.findall(r"<(?:script|img|link rel=\"stylesheet\")[^>]*(?:src|href)=\"https?:", page) == []
-    # Where no server is, a page cannot read search.json.
-    assert (tmp_path / "site/site/search.js").exists()
 
 
 @pytest.mark.parametrize(
