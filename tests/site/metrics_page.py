@@ -36,7 +36,7 @@ _HEAD: Final = f"""# Metrics
 What Prometheus reads at `/metrics` of the admin port of a node and of a broker. {NOTE}
 
 - A histogram has the series `_bucket`, `_sum` and `_count`.
-- `deploy/observability` has dashboards and alert rules; [HTTP](http.md#watching-it) says more of them.
+- `deploy/observability` has dashboards and alert rules; [HTTP](../operate/observe.md) says more of them.
 - Metrics of the controller and of the coordinator are shown by the broker that holds that office.
 - `quorate_audit_…` is there where the audit log is on, `quorate_broker_queue_strangers_total` where
   `broker.channel` is `queue`.
