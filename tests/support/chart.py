@@ -77,7 +77,7 @@ def header() -> str:
     return (
         f"# Chart {chart_digest()}\n"
         "# What the chart helm/quorate renders with its defaults, as release and namespace quorate.\n"
-        '# Made by `make kubernetes`; change the chart. README.md, "On Kubernetes".\n'
+        "# Made by `make kubernetes`; change the chart. docs/operate/kubernetes.md.\n"
     )
 
 
