@@ -25,7 +25,7 @@ PYTHONS ?= $(abspath $(BIN)/python)
 KILLS ?= 20
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit scenarios model simulation integration browser conformance chaos pipeline))
-# how the tests of a suite run side by side; those marked `alone` judge how quick something is, and run last
+# how the tests of a suite run side by side (tidy has the types beside it); those marked `alone` judge how quick something is, and run last
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/scenarios := $(SIDE_BY_SIDE)
@@ -39,7 +39,7 @@ ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
-.PHONY: help up test test-long lint format site dist installs kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long style lint format site dist installs kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -47,10 +47,12 @@ help: ## show this list
 up: $(VENV)/.installed ## start three nodes on 2181-2183 and three brokers on 9092-9094, until Ctrl-C (options: make up ARGS="--nodes 1 --brokers 1")
 	@exec $(BIN)/quorate up $(ARGS)
 
-test: lint java maven strace systemd-analyze promtool kcat chromium toxiproxy ## everything that must pass on every change
-	@minutes=; took() { minutes+=$$(printf '\n%7.1f  %s' "$$((10 * ($$(date +%s) - $$begun) / 6))e-2" "$$1"); }; \
+test: style java maven strace systemd-analyze promtool kcat chromium toxiproxy ## everything that must pass on every change
+	@$(BIN)/mypy & types=$$!; \
+	minutes=; took() { minutes+=$$(printf '\n%7.1f  %s' "$$((10 * ($$(date +%s) - $$begun) / 6))e-2" "$$1"); }; \
 	$(foreach suite,$(SUITES),echo "== $(suite)"; begun=$$(date +%s); \
-	  $(BIN)/python -m pytest $(suite) -m "not long and not alone" $(ON_ALL_CORES_$(suite)) $(ARGS); took $(suite);) \
+	  $(BIN)/python -m pytest $(suite) -m "not long and not alone" $(ON_ALL_CORES_$(suite)) $(ARGS); \
+	  $(if $(filter tests/tidy,$(suite)),wait $$types;) took $(suite);) \
 	echo "== alone"; begun=$$(date +%s); \
 	$(BIN)/python -m pytest $(SUITES) -m "alone and not long" $(ARGS); took "alone: what judges times"; \
 	echo "minutes:$$minutes"
@@ -58,9 +60,11 @@ test: lint java maven strace systemd-analyze promtool kcat chromium toxiproxy ##
 test-long: $(VENV)/.installed-dev java maven strace systemd-analyze helm kcat toxiproxy faketime ## the tests that take minutes: once before a release
 	PYTHONS="$(PYTHONS)" $(BIN)/python -m pytest tests -m long $(ARGS)
 
-lint: $(VENV)/.installed-dev ## style, format and types
+style: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint: style ## style, format and types
 	$(BIN)/mypy
 
 format: $(VENV)/.installed-dev ## mend what ruff can mend

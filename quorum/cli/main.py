@@ -16,33 +16,12 @@ import re
 import sys
 from collections.abc import Sequence
 from contextvars import copy_context
-from importlib.metadata import entry_points
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
 from quorum.admin.client import use_token
-from quorum.cli.commands import (
-    backup,
-    bundle,
-    certs,
-    changelog,
-    console,
-    doctor,
-    down,
-    import_cluster,
-    journal,
-    members,
-    restore,
-    secret,
-    serve,
-    shell,
-    snapshot,
-    status,
-    top,
-    up,
-    users,
-)
 from quorum.cli.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, read_profile, use_profile
 from quorum.config.logins import PROVING, read_login
 from quorum.config.tls import TlsSection, read_material
@@ -74,26 +53,27 @@ class Command(Protocol):
         """Do it; returns the exit code, raises QuorateError for an expected failure."""
 
 
-_BUILT_IN: dict[str, Command] = {
-    "up": up,
-    "down": down,
-    "serve": serve,
-    "status": status,
-    "console": console,
-    "top": top,
-    "doctor": doctor,
-    "bundle": bundle,
-    "members": members,
-    "shell": shell,
-    "journal": journal,
-    "snapshot": snapshot,
-    "changelog": changelog,
-    "backup": backup,
-    "restore": restore,
-    "certs": certs,
-    "users": users,
-    "secret": secret,
-    "import": import_cluster,
+#: subcommand → its module in `quorum.cli.commands`; only that of the command line is loaded
+_BUILT_IN = {
+    "up": "up",
+    "down": "down",
+    "serve": "serve",
+    "status": "status",
+    "console": "console",
+    "top": "top",
+    "doctor": "doctor",
+    "bundle": "bundle",
+    "members": "members",
+    "shell": "shell",
+    "journal": "journal",
+    "snapshot": "snapshot",
+    "changelog": "changelog",
+    "backup": "backup",
+    "restore": "restore",
+    "certs": "certs",
+    "users": "users",
+    "secret": "secret",
+    "import": "import_cluster",
 }
 
 _EXAMPLES = """\
@@ -131,8 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        parser = build_parser()
-        if name := _profile(words):
+        name, command = _before_parsing(words)
+        parser = build_parser(command)
+        if name:
             use_profile(parser, read_profile(name, os.environ.get(FILE_VARIABLE, "")))
         arguments, unknown = parser.parse_known_args(words)
         if unknown:
@@ -197,8 +178,12 @@ def _use_login(arguments: argparse.Namespace) -> None:
     PROVING.set(read_login(name, file, ("--sasl", "--password-file")))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line; its errors are UsageErrors."""
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line; its errors are UsageErrors.
+
+    Args:
+        command: the only subcommand that it will be asked for; None, or a name that there is not: any.
+    """
     parser = _Parser(
         prog="quorate",
         allow_abbrev=False,
@@ -214,7 +199,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands", parser_class=_Parser
     )
-    for name, module in _commands().items():
+    for name, module in _commands(command).items():
         sub = commands.add_parser(
             name,
             allow_abbrev=False,
@@ -233,23 +218,40 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", metavar="NAME", help=about)
 
 
-def _profile(words: Sequence[str]) -> str:
-    """Return the profile that the words before the command name, else the environment; "": none."""
+def _before_parsing(words: Sequence[str]) -> tuple[str, str | None]:
+    """Return (profile, command), before there is a parser of all words.
+
+    Returns:
+        The profile that the words before the command name, else the environment ("": none). The command is
+        None where there is none, or where what stands before it asks for something else (--help).
+    """
     before = _Parser(prog="quorate", add_help=False, allow_abbrev=False)
     _add_profile(before)
     before.add_argument("--token-file")
     before.add_argument("rest", nargs=argparse.REMAINDER)
-    found, _ = before.parse_known_args(words)
-    return os.environ.get(NAME_VARIABLE, "") if found.profile is None else str(found.profile)
+    found, unknown = before.parse_known_args(words)
+    profile = os.environ.get(NAME_VARIABLE, "") if found.profile is None else str(found.profile)
+    return profile, found.rest[0] if found.rest and not unknown else None
 
 
-def _commands() -> dict[str, Command]:
-    """Return our subcommands and those of other distributions, which cannot take over a name of ours."""
-    found = dict(_BUILT_IN)
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.name not in found:
-            found[entry.name] = entry.load()
-    return found
+def _commands(command: str | None) -> dict[str, Command]:
+    """Return the module of a command, or of all where there is none of that name.
+
+    Other distributions' commands cannot take over a name of ours.
+    """
+    if command in _BUILT_IN:
+        return {command: _built_in(command)}
+    from importlib.metadata import entry_points  # noqa: PLC0415  (takes as long as to load a command)
+
+    others = {each.name: each for each in entry_points(group=ENTRY_POINT_GROUP) if each.name not in _BUILT_IN}
+    if command in others:
+        return {command: cast("Command", others[command].load())}
+    loaded = {name: cast("Command", entry.load()) for name, entry in others.items()}
+    return {name: _built_in(name) for name in _BUILT_IN} | loaded
+
+
+def _built_in(command: str) -> Command:
+    return cast("Command", import_module(f"quorum.cli.commands.{_BUILT_IN[command]}"))
 
 
 def _tell(error: QuorateError) -> None:

@@ -20,7 +20,7 @@ from tests.support.disk_watch import SYNCING, Call, Mark, Phase
 from tests.support.nodes import NodeError
 
 #: of a run of `make test` and of `make test-long`; each run adds kills until every phase and call had one
-KILLS = [12, pytest.param(45, marks=pytest.mark.long)]
+KILLS = [8, pytest.param(45, marks=pytest.mark.long)]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -271,7 +272,10 @@ def test_nodes_that_lost_their_data_found_no_second_cluster(tmp_path: Path, port
         for node_id in (2, 3):
             second.wait_for(f"the data directory of node {node_id} is empty")
         assert sorted(second.nodes()) == [1, 2, 3]
-        assert [status(ports, node_id)["leader_id"] for node_id in (1, 2, 3)] == [None, None, None]
+        # Each looks for a leader for 5 s.
+        with ThreadPoolExecutor() as pool:
+            told = list(pool.map(lambda node_id: status(ports, node_id), (1, 2, 3)))
+        assert [each["leader_id"] for each in told] == [None, None, None]
         second.stop()
 
 

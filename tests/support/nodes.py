@@ -116,9 +116,9 @@ def tail(path: Path, bytes_max: int = OUTPUT_TAIL_BYTES) -> str:
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
-    """Environment of a child: no overrides of settings, this checkout first on the import path."""
+    """Environment of a child: no overrides of settings, no Hypothesis, this checkout first to import from."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
-    paths = [str(REPOSITORY), environment.get("PYTHONPATH", "")]
+    paths = [str(REPOSITORY), str(REPOSITORY / "tests/support/unseen"), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return environment | extra
 

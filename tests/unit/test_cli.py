@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -333,6 +334,20 @@ def test_a_command_of_another_distribution_is_found_and_cannot_replace_ours(tmp_
         "usage: quorate status"
         in run_python(["-m", "quorum", "status", "--help"], PYTHONPATH=str(tmp_path)).stdout
     )
+
+
+ASKED = """\
+import atexit, sys
+from quorum.cli.main import main
+atexit.register(lambda: print(*sys.modules, sep=chr(10)))
+"""
+
+
+@pytest.mark.parametrize("command", ["serve", "broker"])
+def test_a_process_loads_its_own_command_alone(command: str) -> None:
+    told = run_python(["-c", f"{ASKED}main(['--profile=', '{command}', '--help'])"]).stdout
+    found = set(re.findall(r"^(?:quorum\.cli|broker|pipeline)\.commands\.(\w+)$", told, re.MULTILINE))
+    assert found == {command}
 
 
 def test_the_module_is_the_command() -> None:

@@ -76,7 +76,7 @@ def test_wrong_profiles_are_refused_with_a_remedy(
     profiles: Path, capsys: pytest.CaptureFixture[str], content: str, told: str
 ) -> None:
     profiles.write_text(content)
-    assert main(["--profile", "prod", "members", "list"]) == 2
+    assert main(["--profile", "prod", "topics", "list"]) == 2
     assert told in capsys.readouterr().err
 
 
