@@ -1,9 +1,10 @@
 """A live ZooKeeper as the source of an import: reads nodes as they are, and hears of changes by one watch.
 
 A node is read by three requests of one session; where a write came between them they are repeated. What
-changed is noted by path, within a bound; past it, or after a lost connection, everything is read again. A
-change of an access list fires no watch, so only reading everything finds it. Nothing is written. Soft state
-only.
+changed is noted by path, within a bound; past it, or after a lost connection, everything is read again. Of
+several servers any one serves, and another one when that dies: each connection, of a new session as well, names
+the last zxid that was seen, and a server that is behind it refuses. A change of an access list fires no watch,
+so only reading everything finds it. Nothing is written. Soft state only.
 
 Source: ZooKeeper 3.9 programmer's guide (persistent recursive watches); ZooKeeper 3.9 DataTree (Stat).
 """
@@ -23,6 +24,7 @@ from quorum.client import (
     NoNodeError,
     NoServerError,
     ServerError,
+    SessionToken,
     Stat,
     WatchEvent,
 )
@@ -128,12 +130,23 @@ class LiveSource:
 
         Raises:
             ImportFailedError: the source is too old.
-            ClientError: it is not there, or believes no credential.
+            ClientError: it is not there, or believes no credential; there is no session then.
         """
-        if self._client is not None:
-            await self._client.close()
-        client = self._client = Client(self.hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
-        await client.start()
+        seen = SessionToken(0, bytes(16), self.zxid)
+        await self.close()
+        client = self._client = Client(self.hosts, session_timeout_ms=SESSION_TIMEOUT_MS, resume=seen)
+        client.add_listener(self._state_changed)
+        try:
+            await client.start()
+            await self._prove_and_watch(client)
+        except BaseException:
+            # A session without the watch must not serve.
+            await client.close()
+            raise
+        # What changed before is not known.
+        self.changed_s = asyncio.get_running_loop().time()
+
+    async def _prove_and_watch(self, client: Client) -> None:
         for scheme, credential in self._credentials:
             await client.add_auth(scheme, credential)
         try:
@@ -144,9 +157,6 @@ class LiveSource:
             problem = f"the source {self.hosts} is older than ZooKeeper 3.6: it knows no persistent watches"
             remedy = "update it first, or stop it and import its files: --from-files DIR --cutover"
             raise ImportFailedError(problem, remedy) from error
-        client.add_listener(self._state_changed)
-        # What changed before is not known.
-        self.changed_s = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
         """End the session."""

@@ -25,9 +25,9 @@ DEADLINE_S = 60.0
 Lines = pytest.CaptureFixture[str]
 
 
-def new_source(folder: Path | None = None) -> ZooKeeper:
+def new_source(folder: Path | None = None, servers: int = 1) -> ZooKeeper:
     properties = {"zookeeper.DigestAuthenticationProvider.superDigest": DIGEST}
-    return ZooKeeper(1, tick_ms=500, fsync=False, properties=properties, data_dir=folder)
+    return ZooKeeper(servers, tick_ms=500, fsync=False, properties=properties, data_dir=folder)
 
 
 @contextlib.contextmanager
@@ -64,13 +64,16 @@ class Target:
     @contextlib.contextmanager
     def following(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:
         """An import that follows; it is ended by SIGTERM, and must end well."""
+        with self.importing(source) as process:
+            until_it_follows(process)
+            yield process
+
+    @contextlib.contextmanager
+    def importing(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:
+        """An import that begins; it is ended by SIGTERM, and must end well."""
         command = [sys.executable, "-P", "-m", "quorum", *self.words(source)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if json.loads(line)["phase"] == "following":
-                    break
             yield process
             process.terminate()
             process.communicate(timeout=DEADLINE_S)
@@ -78,6 +81,12 @@ class Target:
         finally:
             process.kill()
             process.wait()
+
+
+def until_it_follows(process: subprocess.Popen[str]) -> None:
+    """Read the lines of an import until it follows."""
+    assert process.stdout is not None
+    assert any(json.loads(line)["phase"] == "following" for line in process.stdout)
 
 
 def last_line(capsys: Lines) -> dict[str, Any]:
