@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from quorum.client import ClientError, ConnectionLossError, NoServerError, SessionExpiredError
+from quorum.client.sasl import Login
 from quorum.importing.errors import ImportFailedError
 from quorum.importing.files import FileSource, read_lifetimes
 from quorum.importing.rounds import ImportRounds, ReadTotals
 from quorum.importing.source import PATIENCE_S, Lifetimes, LiveSource
 from quorum.importing.target import ImportTarget
+from quorum.platform.tls import MakeContext
 
 #: how often progress is reported
 REPORT_EVERY_S: Final = 1.0
@@ -40,6 +42,7 @@ class Wanted(NamedTuple):
         credentials: (scheme, credential) that prove a super user of the source.
         admin_urls: of the target.
         quiet_s, timeout_s: how long the source must not change, and how long that is waited for.
+        tls, sasl: how a live source is dialled, and what is proved to it on every connection.
     """
 
     hosts: str
@@ -49,6 +52,8 @@ class Wanted(NamedTuple):
     cutover: bool
     quiet_s: float
     timeout_s: float
+    tls: MakeContext | None = None
+    sasl: Login | None = None
 
 
 async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> None:
@@ -62,7 +67,7 @@ async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> Non
         return
     name = ",".join(sorted({part.strip() for part in wanted.hosts.split(",")}))
     async with _target(wanted, name) as target:
-        source = LiveSource(wanted.hosts, wanted.credentials)
+        source = LiveSource(wanted.hosts, wanted.credentials, wanted.tls, wanted.sasl)
         try:
             await source.start()
             await _LiveImport(wanted, source, target, report).run(stop)

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -27,11 +26,19 @@ from quorum.client import AccessEntry
 from quorum.client import Client as NodeClient
 from quorum.importing.source import LiveSource
 from quorum.local import ensemble_in_thread
-from tests.support.importing import DEADLINE_S, PASSWORD, Lines, Target, client_of, last_line, new_source
+from tests.support.importing import (
+    DEADLINE_S,
+    PASSWORD,
+    Lines,
+    Target,
+    client_of,
+    guide_steps,
+    last_line,
+    new_source,
+)
 from tests.support.node_configs import free_ports
 from tests.support.nodes import eventually
 from tests.support.zookeeper import ZooKeeper
-from tests.tidy.rules import REPOSITORY
 
 
 @pytest.fixture(scope="module")
@@ -236,8 +243,9 @@ def test_containers_and_ttl_nodes_come_from_a_servers_files(auth: str, tmp_path:
         with ensemble_in_thread(1) as quorum:
             target = Target(quorum.hosts, list(quorum.admin_urls), auth)
             files = str(tmp_path / "zk" / "server-1" / "data")
-            words = target.words(server, "--from-files", files, "--cutover", "--quiet", "0.3")
-            assert main(words) == 0
+            [step] = guide_steps("--from-auth", "--from-files")
+            words = target.as_here(step, server, files)
+            assert main([*words, "--quiet", "0.3", "--json"]) == 0
             report = last_line(capsys)
             assert (report["containers"], report["ttl_nodes"]) == (1, 1)
 
@@ -261,7 +269,8 @@ def test_the_files_of_a_killed_server_hold_the_same(auth: str, tmp_path: Path, c
         server.kill_server(0)
     with ensemble_in_thread(1) as quorum:
         target = Target(quorum.hosts, list(quorum.admin_urls), auth)
-        assert main(target.from_files(files)) == 0
+        [step] = guide_steps("--from-files", without="--from-auth")
+        assert main([*target.as_here(step, server, str(files)), "--json"]) == 0
     report = last_line(capsys)
     assert report["digest_target"] == of_live["digest_target"]
     assert (report["containers"], report["ttl_nodes"], report["ephemerals_left_out"]) == (0, 0, 1)
@@ -325,7 +334,7 @@ class Application:
 
 
 def test_the_steps_of_the_guide(source: ZooKeeper, target: Target, capsys: Lines) -> None:
-    follow, cutover = guide_steps()[:2]
+    follow, cutover = guide_steps("--from-auth", without="--from-files")
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "quorum", *target.as_here(follow, source)],
         stdout=subprocess.PIPE,
@@ -344,11 +353,3 @@ def test_the_steps_of_the_guide(source: ZooKeeper, target: Target, capsys: Lines
     assert "\nphase: done\n" in capsys.readouterr().out
     with client_of(target.hosts) as ours:
         ours.create("/ours", b"")
-
-
-def guide_steps() -> list[list[str]]:
-    """The words of every `quorate import` of the guide, in its order."""
-    text = (REPOSITORY / "docs" / "operate" / "migrate.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
-    return [line.split()[1:] for line in lines if line.startswith("quorate import ")]

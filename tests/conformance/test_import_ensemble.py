@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NodeExistsError, OperationTimeoutError, SessionExpiredError
 
@@ -26,7 +27,7 @@ from tests.support.nodes import eventually
 from tests.support.zookeeper import ZooKeeper
 
 #: enough that a server can die while they are copied
-NODES = 6000
+NODES = 3000
 _CREATES_PER_MULTI = 1000
 
 
@@ -80,35 +81,44 @@ class Writer:
             path = f"/work/{len(self.acknowledged)}"
 
 
-def test_the_server_that_is_read_dies_while_it_is_copied_and_followed(tmp_path: Path, capsys: Lines) -> None:
-    (tmp_path / "auth").write_text(f"digest:super:{PASSWORD}\n")
-    with (
-        new_source(servers=3) as servers,
-        client_of(servers.hosts) as theirs,
-        ensemble_in_thread(1) as quorum,
-    ):
-        theirs.create("/work", b"")
+@pytest.fixture(scope="module")
+def servers() -> Iterator[ZooKeeper]:
+    """Three servers with NODES znodes."""
+    with new_source(servers=3) as started, client_of(started.hosts) as client:
+        client.create("/work", b"")
         for first in range(0, NODES, _CREATES_PER_MULTI):
-            multi = theirs.transaction()
+            multi = client.transaction()
             for number in range(first, first + _CREATES_PER_MULTI):
                 multi.create(f"/n{number}", b"data")
             multi.commit()
-        target = Target(quorum.hosts, list(quorum.admin_urls), str(tmp_path / "auth"))
+        yield started
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Target]:
+    """An empty cluster of one node."""
+    (tmp_path / "auth").write_text(f"digest:super:{PASSWORD}\n")
+    with ensemble_in_thread(1) as quorum:
+        yield Target(quorum.hosts, list(quorum.admin_urls), str(tmp_path / "auth"))
+
+
+def test_the_server_that_is_read_dies_while_it_is_copied_and_followed(
+    servers: ZooKeeper, target: Target, capsys: Lines
+) -> None:
+    with client_of(servers.hosts) as theirs, client_of(target.hosts) as ours:
         writer = Writer(theirs)
-        with client_of(target.hosts) as ours, writer.at_work():
-            with target.importing(servers) as process:
-                first = kill_attached(servers)
-                until_it_follows(process)
-                servers.start_server(first)
-                kill_attached(servers)
-                written = len(writer.acknowledged)
-                eventually(lambda: len(writer.acknowledged) > written + 10, DEADLINE_S, "writing goes on")
-                last = writer.acknowledged[-1]
-                eventually(lambda: ours.exists(last), DEADLINE_S, "what is written then is copied")
+        with writer.at_work(), target.importing(servers) as process:
+            first = kill_attached(servers)
+            until_it_follows(process)
+            servers.start_server(first)
+            kill_attached(servers)
+            written = len(writer.acknowledged)
+            eventually(lambda: len(writer.acknowledged) > written + 10, DEADLINE_S, "writing goes on")
+            last = writer.acknowledged[-1]
+            eventually(lambda: ours.exists(last), DEADLINE_S, "what is written then is copied")
         assert main(target.words(servers, "--cutover", "--quiet", "0.3")) == 0
         report = last_line(capsys)
         assert report["digest_source"] == report["digest_target"]
         assert report["next_zxid"] > report["source_zxid"]
-        with client_of(target.hosts) as ours:
-            assert set(ours.get_children("/")) == set(theirs.get_children("/"))
-            assert set(writer.acknowledged) <= {f"/work/{name}" for name in ours.get_children("/work")}
+        assert set(ours.get_children("/")) == set(theirs.get_children("/"))
+        assert set(writer.acknowledged) <= {f"/work/{name}" for name in ours.get_children("/work")}

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.support.zookeeper import ZooKeeper
+from tests.tidy.rules import REPOSITORY
 
 PASSWORD = "secret"
 DIGEST = "super:" + base64.b64encode(hashlib.sha1(f"super:{PASSWORD}".encode()).digest()).decode()
@@ -53,13 +55,11 @@ class Target:
     def words(self, source: ZooKeeper, *more: str) -> list[str]:
         return ["import", "--from", source.hosts, "--from-auth", self._auth, *self._words, *more]
 
-    def as_here(self, words: list[str], source: ZooKeeper) -> list[str]:
+    def as_here(self, words: list[str], source: ZooKeeper, files: str = "") -> list[str]:
         """The words of the guide, with the hosts and files of this test."""
         places = {"zk1:2181,zk2:2181,zk3:2181": source.hosts, "super.txt": self._auth}
+        places["/var/lib/zookeeper"] = files
         return [*(places.get(word, word) for word in words), *self._words[:2]]
-
-    def from_files(self, folder: Path, *more: str) -> list[str]:
-        return ["import", "--from-files", str(folder), *self._words, "--cutover", *more]
 
     @contextlib.contextmanager
     def following(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:
@@ -92,3 +92,13 @@ def until_it_follows(process: subprocess.Popen[str]) -> None:
 def last_line(capsys: Lines) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return found
+
+
+def guide_steps(*options: str, without: str = "") -> list[list[str]]:
+    """The words of each `quorate import` of the guide that has all these options, in its order."""
+    text = (REPOSITORY / "docs" / "operate" / "migrate.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    steps = [line.split()[1:] for block in blocks for line in map(str.strip, block.splitlines())]
+    return [
+        step for step in steps if step[:1] == ["import"] and set(options) <= set(step) and without not in step
+    ]

@@ -78,10 +78,11 @@ async def test_a_new_session_never_begins_at_a_server_that_is_behind_the_last_on
     async with server(serve, expire, serve_on) as hosts:
         source = LiveSource(hosts, ())
         await source.start()
+        # The first one may be sent before the connection is known to be lost.
+        with contextlib.suppress(ConnectionLossError, SessionExpiredError):
+            await source.catch_up()
         with pytest.raises(SessionExpiredError):
-            while True:
-                with contextlib.suppress(ConnectionLossError):
-                    await source.catch_up()
+            await source.catch_up()
         assert source.missed
         await source.refresh()
         assert source.zxid == 51
