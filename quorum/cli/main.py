@@ -43,9 +43,9 @@ from quorum.cli.commands import (
     up,
     users,
 )
-from quorum.cli.dialling import read_dialling
-from quorum.cli.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, read_profile, use_profile
+from quorum.config.dialling import read_dialling
 from quorum.config.logins import PROVING, read_login
+from quorum.config.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, read_profile, use_profile
 from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
 from quorum.platform.logs import is_json
 from quorum.platform.terminal import styled

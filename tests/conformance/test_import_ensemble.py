@@ -68,24 +68,24 @@ class Writer:
             thread.join(DEADLINE_S)
 
     def _work(self) -> None:
-        path = "/work/0"
+        path = "/written/0"
         while not self._stop.wait(0.005):
             try:
                 self._client.create(path, b"x")
-                self._client.set("/work", path.encode())
+                self._client.set("/written", path.encode())
             except (ConnectionLoss, SessionExpiredError, OperationTimeoutError):
                 continue
             except NodeExistsError:
                 pass
             self.acknowledged.append(path)
-            path = f"/work/{len(self.acknowledged)}"
+            path = f"/written/{len(self.acknowledged)}"
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[ZooKeeper]:
     """Three servers with NODES znodes."""
     with new_source(servers=3) as started, client_of(started.hosts) as client:
-        client.create("/work", b"")
+        client.create("/written", b"")
         for first in range(0, NODES, _CREATES_PER_MULTI):
             multi = client.transaction()
             for number in range(first, first + _CREATES_PER_MULTI):
@@ -121,4 +121,4 @@ def test_the_server_that_is_read_dies_while_it_is_copied_and_followed(
         assert report["digest_source"] == report["digest_target"]
         assert report["next_zxid"] > report["source_zxid"]
         assert set(ours.get_children("/")) == set(theirs.get_children("/"))
-        assert set(writer.acknowledged) <= {f"/work/{name}" for name in ours.get_children("/work")}
+        assert set(writer.acknowledged) <= {f"/written/{name}" for name in ours.get_children("/written")}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from quorum.cli.main import main
-from quorum.cli.profiles import FILE_VARIABLE
 from quorum.client import AccessEntry, Client
+from quorum.config.profiles import FILE_VARIABLE
 from quorum.local import ensemble_in_thread
 from tests.support.certificates import Authority
 from tests.support.importing import Lines, guide_steps, last_line

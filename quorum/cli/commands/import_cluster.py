@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from quorum.admin.client import checked_urls
 from quorum.cli.commands.status import add_tls_options
-from quorum.cli.dialling import read_dialling
-from quorum.cli.profiles import FILE_VARIABLE, read_profile
+from quorum.config.dialling import read_dialling
 from quorum.config.logins import read_login
+from quorum.config.profiles import FILE_VARIABLE, read_profile
 from quorum.errors import UsageError, printable
 
 HELP = "copy a ZooKeeper cluster into this one, keep it in step, and cut over"
