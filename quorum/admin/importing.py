@@ -36,7 +36,7 @@ ROWS_PER_TURN: Final = 500
 ENDPOINTS: Final = Endpoints()
 #: takes a step, and what gets its result
 IMPORT: Final = web.AppKey[Callable[[list[Any]], Awaitable[Result]]]("import")
-_EXAMPLE: Final = 'send {"step": "begin", "source": "zk1:2181", "zxid_min": 0}'
+_EXAMPLE: Final = 'send {"step": "begin", "source": "zk1:2181", "floor": 0}'
 
 
 class ImportStep(Enum):
@@ -52,16 +52,14 @@ class StepBody(NamedTuple):
 
     step: ImportStep
     source: Annotated[str, Says("the cluster that is imported", 1, SOURCE_CHARS_MAX, "[ -~]+")]
-    zxid_min: Annotated[
-        int, Says("above it lies the step's own zxid; rises from step to step", 0, ZXID_MAX)
-    ] = 0
+    floor: Annotated[int, Says("above it lies the step's own zxid; rises from step to step", 0, ZXID_MAX)] = 0
     #: a msgpack list, as quorum.core.importing has it
     changes: bytes | None = None
 
 
 ImportNow: TypeAlias = Annotated[Answer, answer(source=str | None, zxid=int, znodes=int)]
-#: `zxid_min` is that of the last step; the next one names a higher one
-StepDone: TypeAlias = Annotated[Answer, answer(zxid=int, zxid_min=int)]
+#: `floor` is that of the last step; the next one names a higher one
+StepDone: TypeAlias = Annotated[Answer, answer(zxid=int, floor=int)]
 
 
 @ENDPOINTS.add("GET", "/v1/import")
@@ -81,10 +79,10 @@ async def _post_import(request: web.Request, body: StepBody) -> StepDone:
             changes = msgpack.unpackb(body.changes, raw=False)
         except (ValueError, msgpack.exceptions.UnpackException) as error:
             raise BadInputError(f"changes are not msgpack: {error}", _EXAMPLE, "changes") from error
-    result = await request.app[IMPORT]([kind, body.source, body.zxid_min, changes])
+    result = await request.app[IMPORT]([kind, body.source, body.floor, changes])
     if result.err != OK:
         raise _refusal(kind, result)
-    return {"zxid": result.zxid, "zxid_min": result.value}
+    return {"zxid": result.zxid, "floor": result.value}
 
 
 def _refusal(kind: str, result: Result) -> QuorateError:
@@ -92,7 +90,7 @@ def _refusal(kind: str, result: Result) -> QuorateError:
     about = str(result.value or "")
     if result.err == NODE_EXISTS and about[:1] != "/":
         problem = f"an import of {about} is under way"
-        return ImportRefusedError(problem, "import from there, or found a new cluster for another source")
+        return ImportRefusedError(problem, "import from there, or found the cluster again for another source")
     if result.err == NOT_EMPTY and kind == BEGIN:
         problem = f"the target is not empty: it has {about}"
         return ImportRefusedError(problem, "import into a new cluster, or delete what is there")

@@ -22,9 +22,9 @@ from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
 from quorum.admin.client import use_token
-from quorum.cli.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, read_profile, use_profile
+from quorum.config.dialling import read_dialling
 from quorum.config.logins import PROVING, read_login
-from quorum.config.tls import TlsSection, read_material
+from quorum.config.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, read_profile, use_profile
 from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
 from quorum.platform.logs import is_json
 from quorum.platform.terminal import styled
@@ -153,23 +153,7 @@ def _run(words: Sequence[str]) -> int:
 def _use_tls(arguments: argparse.Namespace) -> None:
     """Dial by TLS from here on where a command says whom to believe, and else without."""
     options = {key: getattr(arguments, key, None) for key in ("ca", "cert", "key")}
-    DIALLING.set(None)
-    if not any(options.values()):
-        return
-    has_both = options["cert"] is not None and options["key"] is not None
-    # A command that serves by TLS may dial without it.
-    serves_alone = getattr(arguments, "serves_tls", False) and options["ca"] is None and has_both
-    if not serves_alone and (options["ca"] is None or (options["cert"] is None) != (options["key"] is None)):
-        remedy = "give --ca FILE [--cert FILE --key FILE]"
-        raise UsageError("--cert and --key need each other, and --ca", remedy)
-    settings = TlsSection(options["cert"], options["key"], options["ca"])
-    try:
-        material = read_material(settings, "")
-        DIALLING.set(None if serves_alone else material.dialling)
-    except ConfigError as error:
-        first = error.problems[0]
-        option = {"certificate": "--cert", "key": "--key"}.get(first.field[5:-5], "--ca")
-        raise UsageError(f"{option} {first.value}: {first.problem}", first.remedy) from error
+    DIALLING.set(read_dialling(**options, serves=getattr(arguments, "serves_tls", False)))
 
 
 def _use_login(arguments: argparse.Namespace) -> None:

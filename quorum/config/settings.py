@@ -21,7 +21,7 @@ from quorum.config.address import Address, parse_address
 from quorum.errors import ConfigError, ConfigProblem, UsageError, shown
 
 ENVIRONMENT_PREFIX = "QUORATE_"
-#: Of the command line, whatever it starts (quorum.cli.profiles).
+#: Of the command line, whatever it starts (quorum.config.profiles).
 _OF_COMMANDS = ("QUORATE_PROFILE", "QUORATE_PROFILE_FILE")
 #: Names of brokers' settings begin so. Nodes and brokers ignore each other's names.
 BROKER_PREFIX = "QUORATE_BROKER_"

@@ -293,7 +293,8 @@ def _import_under_way(seen: QuorumSeen) -> Iterator[Found] | Skipped:
         Found(
             "quorum",
             f"an import of {source} is under way: clients' writes are refused",
-            "cut over when the source is quiet, with the words of that import and --cutover",
+            "cut over when the source is quiet, with the words of that import and --cutover; to abandon it, "
+            "stop the nodes, delete their data directories and found the cluster again",
         )
         for source in [newest.import_source]
         if source

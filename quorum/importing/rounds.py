@@ -75,7 +75,8 @@ class ImportRounds:
         self._children: Counter[str] = Counter()
         self._step: list[list[object]] = []
         self._step_bytes = 0
-        self._zxid_min = 0
+        #: the highest one of what was written
+        self._copied_zxid = 0
 
     @property
     def nodes(self) -> int:
@@ -147,7 +148,7 @@ class ImportRounds:
         if path != "/" and path not in self._held:
             self._children[_parent(path)] += 1
         self._held[path] = digest
-        self._zxid_min = max(self._zxid_min, node.numbers.mzxid, node.numbers.pzxid)
+        self._copied_zxid = max(self._copied_zxid, node.numbers.mzxid, node.numbers.pzxid)
         await self._add(node.change(), len(path) + len(node.data or b""))
 
     async def _delete(self, path: str) -> None:
@@ -166,7 +167,7 @@ class ImportRounds:
         """Write what waits; above all zxids of the source, since what is copied keeps them."""
         if self._step:
             step, self._step, self._step_bytes = self._step, [], 0
-            await self._target.write(max(self._source.zxid, self._zxid_min), step)
+            await self._target.write(max(self._source.zxid, self._copied_zxid), step)
 
     async def compare(self, totals: ReadTotals) -> dict[str, object]:
         """Compare the digests of both trees; returns the fields of the report about them.
@@ -197,7 +198,7 @@ class ImportRounds:
         Returns:
             The last zxid of the source, and the next one of the target.
         """
-        source_zxid = max(self._source.zxid, self._zxid_min)
+        source_zxid = max(self._source.zxid, self._copied_zxid)
         return source_zxid, await self._target.open(source_zxid) + 1
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from quorum.client import ClientError, ConnectionLossError, NoServerError, SessionExpiredError
+from quorum.client.sasl import Login
 from quorum.importing.errors import ImportFailedError
 from quorum.importing.files import FileSource, read_lifetimes
-from quorum.importing.rounds import ImportRounds, ReadTotals
+from quorum.importing.rounds import ImportRounds, ReadTotals, digest_of
 from quorum.importing.source import PATIENCE_S, Lifetimes, LiveSource
 from quorum.importing.target import ImportTarget
+from quorum.platform.tls import MakeContext
 
 #: how often progress is reported
 REPORT_EVERY_S: Final = 1.0
@@ -40,6 +42,7 @@ class Wanted(NamedTuple):
         credentials: (scheme, credential) that prove a super user of the source.
         admin_urls: of the target.
         quiet_s, timeout_s: how long the source must not change, and how long that is waited for.
+        tls, sasl: how a live source is dialled, and what is proved to it on every connection.
     """
 
     hosts: str
@@ -49,6 +52,8 @@ class Wanted(NamedTuple):
     cutover: bool
     quiet_s: float
     timeout_s: float
+    tls: MakeContext | None = None
+    sasl: Login | None = None
 
 
 async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> None:
@@ -61,24 +66,13 @@ async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> Non
         await _import_files(wanted, report)
         return
     name = ",".join(sorted({part.strip() for part in wanted.hosts.split(",")}))
-    async with _target(wanted, name) as target:
-        source = LiveSource(wanted.hosts, wanted.credentials)
-        try:
-            await source.start()
-            await _LiveImport(wanted, source, target, report).run(stop)
-        finally:
-            await source.close()
-
-
-@contextlib.asynccontextmanager
-async def _target(wanted: Wanted, source_name: str) -> AsyncIterator[ImportTarget]:
-    """The target, which knows the source by that name."""
-    target = ImportTarget(wanted.admin_urls, source_name)
-    await target.start()
+    target = ImportTarget(wanted.admin_urls, name)
+    source = LiveSource(wanted.hosts, wanted.credentials, wanted.tls, wanted.sasl)
     try:
-        yield target
+        await source.start()
+        await _LiveImport(wanted, source, target, report).run(stop)
     finally:
-        await target.close()
+        await source.close()
 
 
 async def _import_files(wanted: Wanted, report: Report) -> None:
@@ -86,12 +80,14 @@ async def _import_files(wanted: Wanted, report: Report) -> None:
     assert wanted.files is not None
     begun_s = asyncio.get_running_loop().time()
     source = await asyncio.to_thread(FileSource, wanted.files)
+    digests = {each.node.path: each.node.digest().hex() async for each in source.walk() if not each.owner}
     # The name is kept in the target, and shown. A copy of the files has the same one.
-    async with _target(wanted, f"files that end at zxid 0x{source.zxid:x}") as target:
-        rounds = ImportRounds(source, target)
-        await rounds.begin()
-        totals = await rounds.copy_all()
-        await _open(rounds, totals, report, begun_s, lifetimes_known=True)
+    name = f"files that end at zxid 0x{source.zxid:x} with digest {digest_of(digests)}"
+    target = ImportTarget(wanted.admin_urls, name)
+    rounds = ImportRounds(source, target)
+    await rounds.begin()
+    totals = await rounds.copy_all()
+    await _open(rounds, totals, report, begun_s, lifetimes_known=True)
 
 
 async def _open(

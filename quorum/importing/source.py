@@ -1,9 +1,10 @@
 """A live ZooKeeper as the source of an import: reads nodes as they are, and hears of changes by one watch.
 
 A node is read by three requests of one session; where a write came between them they are repeated. What
-changed is noted by path, within a bound; past it, or after a lost connection, everything is read again. A
-change of an access list fires no watch, so only reading everything finds it. Nothing is written. Soft state
-only.
+changed is noted by path, within a bound; past it, or after a lost connection, everything is read again. Of
+several servers any one serves, and another one when that dies: each connection, of a new session as well,
+names the last zxid that was seen, and a server that is behind it refuses. A change of an access list fires
+no watch, so only reading everything finds it. Nothing is written. Soft state only.
 
 Source: ZooKeeper 3.9 programmer's guide (persistent recursive watches); ZooKeeper 3.9 DataTree (Stat).
 """
@@ -23,12 +24,15 @@ from quorum.client import (
     NoNodeError,
     NoServerError,
     ServerError,
+    SessionToken,
     Stat,
     WatchEvent,
 )
+from quorum.client.sasl import Login
 from quorum.core.acl import CONTAINER, UNLIMITED
 from quorum.core.importing import ImportedNode, ImportedNumbers, is_left_out
 from quorum.importing.errors import ImportFailedError
+from quorum.platform.tls import MakeContext
 
 #: what ZooKeeper answers to an operation that it does not know
 _UNIMPLEMENTED: Final = -6
@@ -91,15 +95,24 @@ def numbers_of(stat: Stat) -> ImportedNumbers:
 class LiveSource:
     """A session at the source."""
 
-    def __init__(self, hosts: str, credentials: Sequence[tuple[str, bytes]]) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        credentials: Sequence[tuple[str, bytes]],
+        tls: MakeContext | None = None,
+        sasl: Login | None = None,
+    ) -> None:
         """Prepare; `start` connects.
 
         Args:
             hosts: host:port,…
             credentials: (scheme, credential) of a super user, or of somebody who may read everything.
+            tls, sasl: as of `Client`.
         """
         self.hosts = hosts
         self._credentials = credentials
+        self._tls = tls
+        self._sasl = sasl
         self._client: Client | None = None
         #: paths that changed and were not taken, in the order of their first change
         self._changed: dict[str, None] = {}
@@ -128,12 +141,25 @@ class LiveSource:
 
         Raises:
             ImportFailedError: the source is too old.
-            ClientError: it is not there, or believes no credential.
+            ClientError: it is not there, or believes no credential; there is no session then.
         """
-        if self._client is not None:
-            await self._client.close()
-        client = self._client = Client(self.hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
-        await client.start()
+        seen = SessionToken(0, bytes(16), self.zxid)
+        await self.close()
+        client = self._client = Client(
+            self.hosts, session_timeout_ms=SESSION_TIMEOUT_MS, resume=seen, tls=self._tls, sasl=self._sasl
+        )
+        client.add_listener(self._state_changed)
+        try:
+            await client.start()
+            await self._prove_and_watch(client)
+        except BaseException:
+            # A session without the watch must not serve.
+            await client.close()
+            raise
+        # What changed before is not known.
+        self.changed_s = asyncio.get_running_loop().time()
+
+    async def _prove_and_watch(self, client: Client) -> None:
         for scheme, credential in self._credentials:
             await client.add_auth(scheme, credential)
         try:
@@ -144,9 +170,6 @@ class LiveSource:
             problem = f"the source {self.hosts} is older than ZooKeeper 3.6: it knows no persistent watches"
             remedy = "update it first, or stop it and import its files: --from-files DIR --cutover"
             raise ImportFailedError(problem, remedy) from error
-        client.add_listener(self._state_changed)
-        # What changed before is not known.
-        self.changed_s = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
         """End the session."""
@@ -264,5 +287,5 @@ class LiveSource:
 
 def unreadable(path: str, why: str) -> ImportFailedError:
     """Return the error of a node that cannot be copied as a whole."""
-    remedy = "name a super user of the source with --from-auth FILE (a line super:… or digest:user:password)"
+    remedy = "name a super user of the source with --from-auth FILE (a line digest:super:PASSWORD)"
     return ImportFailedError(f"{path} {why}", remedy)

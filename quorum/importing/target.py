@@ -10,26 +10,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from tempfile import TemporaryFile
+from typing import IO, Any, Final, TypeVar
 
-import aiohttp
 import msgpack
 
-from quorum.admin.client import token_headers
+from quorum.admin.client import download, send
 from quorum.core.importing import BEGIN, OPEN, WRITE
 from quorum.errors import StaleStepError, UnreachableError, printable
 from quorum.importing.errors import ImportFailedError
-from quorum.platform.tls import DIALLING
 
 #: longer than a node waits for the outcome of a step
 ANSWER_TIMEOUT_S: Final = 20.0
 #: how long no node may answer before the import gives up
 PATIENCE_S: Final = 60.0
 _AGAIN_AFTER_S: Final = 0.2
-_LINE_BYTES_MAX: Final = 1 << 20
 #: statuses of a node that cannot answer now
 _LATER: Final = (502, 503, 504)
 Found = TypeVar("Found")
@@ -39,7 +35,7 @@ class ImportTarget:
     """The cluster that is written."""
 
     def __init__(self, urls: Sequence[str], source: str) -> None:
-        """Connect to nothing yet.
+        """Ask nothing yet.
 
         Args:
             urls: of admin ports.
@@ -47,39 +43,24 @@ class ImportTarget:
         """
         self._urls = list(urls)
         self._source = source
-        self._session: aiohttp.ClientSession | None = None
-        self._tls: ssl.SSLContext | None = None
         #: of the last step; the next one names a higher one
-        self._zxid_min = 0
+        self._floor = 0
 
-    async def start(self) -> None:
-        """Prepare to ask."""
-        make = DIALLING.get()
-        self._tls = None if make is None else make()
-        timeout = aiohttp.ClientTimeout(total=None, connect=ANSWER_TIMEOUT_S, sock_read=ANSWER_TIMEOUT_S)
-        # No proxy of the environment: a node on loopback must never be asked through one.
-        self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False, read_bufsize=_LINE_BYTES_MAX)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
-
-    async def write(self, zxid_min: int, changes: list[list[Any]]) -> int:
+    async def write(self, floor: int, changes: list[list[Any]]) -> int:
         """Set and delete znodes; returns the zxid of that."""
-        return await self._step(WRITE, zxid_min, changes)
+        return await self._step(WRITE, floor, changes)
 
-    async def open(self, zxid_min: int) -> int:
+    async def open(self, floor: int) -> int:
         """Open the cluster to clients; returns the zxid of that, or a later one if its answer was lost."""
-        return await self._step(OPEN, zxid_min, None)
+        return await self._step(OPEN, floor, None)
 
     async def listing(self) -> dict[str, str]:
         """Begin the import, or find it under way; returns {path: digest} of what the target holds then."""
         return await self._persist(self._begin_and_list)
 
-    async def _step(self, kind: str, zxid_min: int, changes: list[list[Any]] | None) -> int:
-        floor, repeated = max(zxid_min, self._zxid_min + 1), False
-        body: dict[str, object] = {"step": kind, "source": self._source, "zxid_min": floor}
+    async def _step(self, kind: str, floor: int, changes: list[list[Any]] | None) -> int:
+        floor, repeated = max(floor, self._floor + 1), False
+        body: dict[str, object] = {"step": kind, "source": self._source, "floor": floor}
         if changes is not None:
             body["changes"] = base64.b64encode(msgpack.packb(changes)).decode()
 
@@ -92,7 +73,7 @@ class ImportTarget:
                 if kind == OPEN or not is_repeated:
                     raise
                 # It was carried out the first time; if another step was, the comparison finds it.
-                self._zxid_min = floor
+                self._floor = floor
                 return floor
             except ImportFailedError:
                 zxid = await self._zxid_if_open() if kind == OPEN and is_repeated else None
@@ -118,14 +99,10 @@ class ImportTarget:
 
     async def _ask(self, body: dict[str, object]) -> int:
         """Send a step to the present node."""
-        url = self._urls[0]
-        async with self._answered("POST", "/v1/import", body) as response:
-            answer, status = await response.json(content_type=None), response.status
-        if not isinstance(answer, dict):
-            raise UnreachableError(f"{url} does not answer as the admin port of a node", _start(url))
-        if status == 200 and isinstance(answer.get("zxid"), int):
-            zxid: int = answer["zxid"]
-            self._zxid_min = int(answer["zxid_min"])
+        status, answer = await self._answer("POST", json.dumps(body).encode())
+        zxid, floor = answer.get("zxid"), answer.get("floor")
+        if status == 200 and isinstance(zxid, int) and isinstance(floor, int):
+            self._floor = floor
             return zxid
         problem, remedy = printable(str(answer.get("error"))), printable(str(answer.get("remedy", "")))
         if status == 412:
@@ -136,44 +113,52 @@ class ImportTarget:
 
     async def _zxid_if_open(self) -> int | None:
         """Return the zxid of the present node; None if it has an import under way."""
-        async with self._answered("GET", "/v1/import") as response:
-            answer = await response.json(content_type=None)
-        if not isinstance(answer, dict) or answer.get("source", "") is not None:
-            return None
-        return int(answer["zxid"])
+        _, answer = await self._answer("GET")
+        zxid = answer.get("zxid")
+        return zxid if answer.get("source", "") is None and isinstance(zxid, int) else None
+
+    async def _answer(self, method: str, body: bytes | None = None) -> tuple[int, dict[str, Any]]:
+        """Ask the present node about the import; returns the status and an object."""
+        url = self._urls[0]
+        status, content = await asyncio.to_thread(send, url, method, "/v1/import", ANSWER_TIMEOUT_S, body)
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise UnreachableError(f"{url} does not answer as the admin port of a node", _start(url))
+        return status, answer
 
     async def _begin_and_list(self) -> dict[str, str]:
         # The node that is asked has applied all steps then.
-        await self._ask({"step": BEGIN, "source": self._source, "zxid_min": 0})
-        url, found = self._urls[0], dict[str, str]()
-        async with self._answered("GET", "/v1/import/znodes") as response:
-            if response.status != 200:
-                problem = f"{url} does not list its znodes (HTTP {response.status})"
-                kind = UnreachableError if response.status in _LATER else ImportFailedError
-                raise kind(problem, _start(url))
-            async for line in response.content:
-                row = json.loads(line)
-                if isinstance(row, list):
-                    found[row[0]] = row[1]
-                elif row["znodes"] == len(found):
-                    return found
-        raise UnreachableError(f"{url} did not list all its znodes", _start(url))
-
-    @asynccontextmanager
-    async def _answered(
-        self, method: str, path: str, body: dict[str, object] | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Ask the present node; what goes wrong until its answer is read is an UnreachableError."""
-        assert self._session is not None
+        await self._ask({"step": BEGIN, "source": self._source, "floor": 0})
         url = self._urls[0]
+        with TemporaryFile() as file:
+            status, _ = await asyncio.to_thread(download, url, "/v1/import/znodes", ANSWER_TIMEOUT_S, file)
+            if status != 200:
+                problem = f"{url} does not list its znodes (HTTP {status})"
+                kind = UnreachableError if status in _LATER else ImportFailedError
+                raise kind(problem, _start(url))
+            file.seek(0)
+            found = await asyncio.to_thread(_listed, file)
+        if found is None:
+            raise UnreachableError(f"{url} did not list all its znodes", _start(url))
+        return found
+
+
+def _listed(file: IO[bytes]) -> dict[str, str] | None:
+    """Return {path: digest} of a listing; None: it breaks off."""
+    found: dict[str, str] = {}
+    for line in file:
         try:
-            async with self._session.request(
-                method, f"{url}{path}", json=body, headers=token_headers(), ssl=self._tls or True
-            ) as response:
-                yield response
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, IndexError) as error:
-            reason = printable(str(error)) or type(error).__name__
-            raise UnreachableError(f"{url} does not answer: {reason}", _start(url)) from error
+            row = json.loads(line)
+        except ValueError:
+            return None
+        if isinstance(row, list) and len(row) == 2:
+            found[row[0]] = row[1]
+        else:
+            return found if isinstance(row, dict) and row.get("znodes") == len(found) else None
+    return None
 
 
 def _start(url: str) -> str:

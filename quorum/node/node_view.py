@@ -11,8 +11,9 @@ Source: docs/reference/http.md; Prometheus naming conventions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -33,6 +34,23 @@ from quorum.server.inspection import outstanding
 
 #: name, what it says, value
 Reading = tuple[str, str, float]
+Outcome = TypeVar("Outcome")
+
+
+async def _outcome_of(submit: Callable[[Callable[[Outcome | QuorateError], None]], None]) -> Outcome:
+    """Wait for what a request gives its callback; an error is raised."""
+    outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def answered(result: Outcome | QuorateError) -> None:
+        if outcome.done():
+            return
+        if isinstance(result, QuorateError):
+            outcome.set_exception(result)
+        else:
+            outcome.set_result(result)
+
+    submit(answered)
+    return await outcome
 
 
 class RunningNodeView:
@@ -260,33 +278,11 @@ class RunningNodeView:
         Always comes to an end by the forward deadline.
         """
         request = LeaderRequest(Action[action], node_id, address, incarnation=incarnation, force=force)
-        outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def answered(result: int | QuorateError) -> None:
-            if outcome.done():
-                return
-            if isinstance(result, QuorateError):
-                outcome.set_exception(result)
-            else:
-                outcome.set_result(result)
-
-        self._replica.ask(request, answered)
-        return await outcome
+        return await _outcome_of(partial(self._replica.ask, request))
 
     async def import_step(self, step: list[Any]) -> Result:
         """Have a step of an import applied; ends by the forward deadline. Raises as `ask` does."""
-        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-
-        def answered(result: Result | QuorateError) -> None:
-            if outcome.done():
-                return
-            if isinstance(result, QuorateError):
-                outcome.set_exception(result)
-            else:
-                outcome.set_result(result)
-
-        self._replica.import_step(step, answered)
-        return await outcome
+        return await _outcome_of(partial(self._replica.import_step, step))
 
     def metrics(self) -> Iterable[Metric]:
         """Yield the node's metric families with their values of now."""

@@ -25,7 +25,16 @@ from quorum.client import Client as NodeClient
 from quorum.importing.source import LiveSource
 from quorum.local import ensemble_in_thread
 from tests.site.commands import walk
-from tests.support.importing import DEADLINE_S, PASSWORD, Lines, Target, client_of, last_line, new_source
+from tests.support.importing import (
+    DEADLINE_S,
+    PASSWORD,
+    Lines,
+    Target,
+    client_of,
+    last_line,
+    new_source,
+    secured_source,
+)
 from tests.support.node_configs import free_ports
 from tests.support.nodes import eventually
 from tests.support.zookeeper import ZooKeeper
@@ -350,3 +359,16 @@ def test_the_guide(source: ZooKeeper, source_folder: Path, auth: str, tmp_path: 
                 profiles.write_text(f'[page]\nadmin = "{quorum.admin_urls[0]}"\n')
                 page.environment["QUORATE_PROFILE_FILE"] = str(profiles)
                 assert "\nphase: done\n" in page.run(heading)
+        with secured_source(tmp_path) as (profile, hosts), ensemble_in_thread(1) as quorum:
+            asyncio.run(make_closed(hosts))
+            profiles.write_text(f'{profile}\n[page]\nadmin = "{quorum.admin_urls[0]}"\n')
+            profiles.chmod(0o600)
+            done = page.run("A source with TLS or SASL")
+            assert "\nphase: done\n" in done
+            assert "\nnodes: 1\n" in done
+
+
+async def make_closed(hosts: str) -> None:
+    """Create a znode that only a super user may read."""
+    async with NodeClient(hosts) as client:
+        await client.create("/closed", b"secret", acl=[AccessEntry(1, "digest", "nobody:sealed")])

@@ -402,7 +402,7 @@ def test_events_come_in_order_and_go_on_behind_the_last_one(node: Ensemble, clie
 
 @pytest.mark.parametrize("changes", [b"\x81\x90\x00", b"\x81\x01\x00", b"\x92", b"\xc1", b"\xa1\xff"])
 def test_changes_of_an_import_that_are_no_msgpack_are_refused(node: Ensemble, changes: bytes) -> None:
-    step = {"step": "write", "source": "zk", "zxid_min": 1, "changes": base64.b64encode(changes).decode()}
+    step = {"step": "write", "source": "zk", "floor": 1, "changes": base64.b64encode(changes).decode()}
     status, answer = ask(node, "POST", "/v1/import", step)
     assert (status, answer["error"].partition(":")[0]) == (400, "changes are not msgpack")
 

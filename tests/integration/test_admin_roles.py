@@ -103,7 +103,7 @@ CHANGES: list[tuple[str, str, object, str]] = [
     ("GET", "/v1/snapshots/0.snapshot", None, "admin"),
     ("POST", "/v1/members", {"node_id": 0}, "admin"),
     ("DELETE", "/v1/members?node_id=9", None, "admin"),
-    ("POST", "/v1/import", {"step": "open", "source": "zk:2181", "zxid_min": 1}, "admin"),
+    ("POST", "/v1/import", {"step": "open", "source": "zk:2181", "floor": 1}, "admin"),
 ]
 
 

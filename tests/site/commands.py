@@ -71,7 +71,7 @@ NOT_RUN: Final = {
 RUNS_ON: Final = {
     "quorate up": "three things to try",
     "quorate console": "console: http",
-    "quorate import --from": "following: ",
+    **dict.fromkeys(("quorate import --from", "quorate import --from-profile"), "following: "),
 }
 #: folders of a machine that commands write to
 ROOTS: Final = ("/tmp/", "/var/lib/", "/var/log/", "/etc/", "/backups")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.config.broker import SECTIONS as BROKER_SECTIONS
-from quorum.cli.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, PROFILE_OPTIONS
+from quorum.config.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, PROFILE_OPTIONS
 from quorum.config.node import SECTIONS as NODE_SECTIONS
 from quorum.metadata.broker_settings import BROKER_SETTINGS
 from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, text_of

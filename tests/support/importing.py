@@ -16,18 +16,54 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from tests.support.certificates import Authority
+from tests.support.node_configs import free_ports
 from tests.support.zookeeper import ZooKeeper
 
 PASSWORD = "secret"
 DIGEST = "super:" + base64.b64encode(hashlib.sha1(f"super:{PASSWORD}".encode()).digest()).decode()
 SUPER = [("digest", f"super:{PASSWORD}")]
 DEADLINE_S = 60.0
+_SASL = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+_LOGIN = "org.apache.zookeeper.server.auth.DigestLoginModule"
 Lines = pytest.CaptureFixture[str]
 
 
-def new_source(folder: Path | None = None) -> ZooKeeper:
+def new_source(folder: Path | None = None, servers: int = 1) -> ZooKeeper:
     properties = {"zookeeper.DigestAuthenticationProvider.superDigest": DIGEST}
-    return ZooKeeper(1, tick_ms=500, fsync=False, properties=properties, data_dir=folder)
+    return ZooKeeper(servers, tick_ms=500, fsync=False, properties=properties, data_dir=folder)
+
+
+@contextlib.contextmanager
+def secured_source(folder: Path) -> Iterator[tuple[str, str]]:
+    """A ZooKeeper that serves by TLS as well, and whose super user is `importer` by SASL.
+
+    Yields:
+        Its profile, called zk, and its plain address.
+    """
+    authority = Authority(folder / "pki")
+    certificate, key = authority.issue("importer")
+    [port] = free_ports(1)
+    (folder / "zk.password").write_text("moving\n")
+    (folder / "zk.password").chmod(0o600)
+    (folder / "jaas").write_text(f'Server {{ {_LOGIN} required user_importer="moving"; }};')
+    properties = {
+        "java.security.auth.login.config": str(folder / "jaas"),
+        "zookeeper.superUser": "importer",
+        "zookeeper.serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "zookeeper.ssl.keyStore.location": str(authority.both("server")),
+        "zookeeper.ssl.keyStore.type": "PEM",
+        "zookeeper.ssl.trustStore.location": str(authority.file),
+        "zookeeper.ssl.trustStore.type": "PEM",
+        "zookeeper.authProvider.1": _SASL,
+    }
+    config = {"secureClientPort": port, "secureClientPortAddress": "127.0.0.1"}
+    with ZooKeeper(tick_ms=500, fsync=False, config=config, properties=properties) as server:
+        yield (
+            f'[zk]\nhosts = "127.0.0.1:{port}"\nca = "{authority.file}"\ncert = "{certificate}"\n'
+            f'key = "{key}"\nsasl = "importer"\npassword_file = "{folder}/zk.password"\n',
+            server.hosts,
+        )
 
 
 @contextlib.contextmanager
@@ -56,13 +92,16 @@ class Target:
     @contextlib.contextmanager
     def following(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:
         """An import that follows; it is ended by SIGTERM, and must end well."""
+        with self.importing(source) as process:
+            until_it_follows(process)
+            yield process
+
+    @contextlib.contextmanager
+    def importing(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:
+        """An import that begins; it is ended by SIGTERM, and must end well."""
         command = [sys.executable, "-P", "-m", "quorum", *self.words(source)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if json.loads(line)["phase"] == "following":
-                    break
             yield process
             process.terminate()
             process.communicate(timeout=DEADLINE_S)
@@ -70,6 +109,12 @@ class Target:
         finally:
             process.kill()
             process.wait()
+
+
+def until_it_follows(process: subprocess.Popen[str]) -> None:
+    """Read the lines of an import until it follows."""
+    assert process.stdout is not None
+    assert any(json.loads(line)["phase"] == "following" for line in process.stdout)
 
 
 def last_line(capsys: Lines) -> dict[str, Any]:

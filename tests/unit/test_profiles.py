@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.jobs.audit import broker_options
 from quorum.cli.main import build_parser, main
-from quorum.cli.profiles import read_profile, use_profile
 from quorum.config.logins import PROVING
+from quorum.config.profiles import read_profile, use_profile
 from quorum.config.settings import overlay_environment
 from quorum.errors import ConfigProblem
 from quorum.platform.tls import DIALLING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any, Final
 
 from quorum.admin.client import checked_urls
 from quorum.cli.commands.status import add_tls_options
+from quorum.config.dialling import read_dialling
+from quorum.config.logins import read_login
+from quorum.config.profiles import FILE_VARIABLE, read_profile
 from quorum.errors import UsageError, printable
 
 HELP = "copy a ZooKeeper cluster into this one, keep it in step, and cut over"
@@ -26,6 +30,7 @@ EXAMPLES = """\
 examples:
   quorate import --from zk1:2181,zk2:2181,zk3:2181 --from-auth super.txt
   quorate import --from zk1:2181,zk2:2181,zk3:2181 --from-auth super.txt --cutover
+  quorate import --from-profile zk --from-auth super.txt         TLS, SASL: the profile has it
   quorate import --from-files /var/lib/zookeeper --cutover       files of a stopped server
 """
 _QUIET_S: Final = 3.0
@@ -36,6 +41,8 @@ _CREDENTIALS_MAX: Final = 32
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     parser.add_argument("--from", dest="hosts", metavar="HOST:PORT,…", help="servers of the live source")
+    about = "hosts, ca, cert, key, sasl and password_file of this profile are the live source's"
+    parser.add_argument("--from-profile", metavar="NAME", help=about)
     about = "dataDir of a stopped server of the source; beside --from: of one of its servers"
     parser.add_argument("--from-files", metavar="DIR", type=Path, help=about)
     about = "lines scheme:credential that are proved to the source, as digest:super:PASSWORD"
@@ -57,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.importing.errors import DifferenceError
     from quorum.importing.running import Wanted
 
-    hosts: str = arguments.hosts or ""
+    profile = _profile(arguments.from_profile)
+    hosts: str = arguments.hosts or profile.get("hosts", "")
     _check(arguments, hosts)
     urls = checked_urls(arguments.admin) or DEFAULT_ADMIN_URLS
     wanted = Wanted(
@@ -68,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         cutover=arguments.cutover,
         quiet_s=_QUIET_S if arguments.quiet is None else arguments.quiet,
         timeout_s=_TIMEOUT_S if arguments.timeout is None else arguments.timeout,
+        tls=read_dialling(*(_path(profile, key) for key in ("ca", "cert", "key"))),
+        sasl=read_login(profile.get("sasl"), _path(profile, "password_file"), ("sasl", "password_file")),
     )
 
     def report(fields: Mapping[str, object]) -> None:
@@ -81,12 +91,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _profile(name: str | None) -> Mapping[str, str]:
+    """Return the profile of the source; {} without one."""
+    return {} if name is None else read_profile(name, os.environ.get(FILE_VARIABLE, ""))
+
+
+def _path(profile: Mapping[str, str], key: str) -> Path | None:
+    return Path(profile[key]) if key in profile else None
+
+
 def _check(arguments: argparse.Namespace, hosts: str) -> None:
     """Refuse options that do not fit together."""
     from quorum.client.hosts import parse_hosts
 
     if not hosts and arguments.from_files is None:
-        raise UsageError("nothing to import is named", "give --from HOST:PORT,… or --from-files DIR")
+        remedy = "give --from HOST:PORT,… (or hosts in the profile of --from-profile), or --from-files DIR"
+        raise UsageError("nothing to import is named", remedy)
     if not hosts and not arguments.cutover:
         raise UsageError("files do not change: --from-files alone needs --cutover", "add --cutover")
     if not arguments.cutover and (arguments.quiet is not None or arguments.timeout is not None):

@@ -62,20 +62,14 @@ class Target:
     def __init__(self) -> None:
         self.driver = Driver()
 
-    async def start(self) -> None:
-        pass
+    async def write(self, floor: int, changes: list[Any]) -> int:
+        return self._step("write", floor, changes)
 
-    async def close(self) -> None:
-        pass
+    async def open(self, floor: int) -> int:
+        return self._step("open", floor, None)
 
-    async def write(self, zxid_min: int, changes: list[Any]) -> int:
-        return self._step("write", zxid_min, changes)
-
-    async def open(self, zxid_min: int) -> int:
-        return self._step("open", zxid_min, None)
-
-    def _step(self, kind: str, zxid_min: int, changes: list[Any] | None) -> int:
-        floor = 0 if kind == "begin" else max(zxid_min, self.driver.machine.transaction.import_floor + 1)
+    def _step(self, kind: str, floor: int, changes: list[Any] | None) -> int:
+        floor = 0 if kind == "begin" else max(floor, self.driver.machine.transaction.import_floor + 1)
         result = self.driver.import_step(kind, "zk:2181", floor, changes)
         assert result.err == 0, result
         zxid: int = result.zxid

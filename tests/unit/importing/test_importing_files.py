@@ -235,7 +235,7 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
         read_tree(tmp_path / "missing")
 
 
-async def test_the_target_knows_files_by_their_end_not_by_where_they_lie(
+async def test_the_target_knows_files_by_what_they_hold_not_by_where_they_lie(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     names: list[str] = []
@@ -245,12 +245,15 @@ async def test_the_target_knows_files_by_their_end_not_by_where_they_lie(
         raise ImportFailedError("not now", "")
 
     monkeypatch.setattr(running, "ImportTarget", refuse)
-    for place in (tmp_path / "here", tmp_path / "copied"):
+    for name, last in (("here", "/b"), ("copied", "/b"), ("another", "/c")):
+        place = tmp_path / name
         place.mkdir()
         copied = Folder(place)
         copied.put(f"snapshot.{EPOCH + 3:x}", snapshot(*NODES))
-        copied.put(f"log.{EPOCH + 4:x}", log(record(EPOCH + 4, 1, create("/b", 4))))
+        copied.put(f"log.{EPOCH + 4:x}", log(record(EPOCH + 4, 1, create(last, 4))))
         wanted = Wanted("", place, (), (), cutover=True, quiet_s=0.0, timeout_s=0.0)
         with pytest.raises(ImportFailedError, match="not now"):
             await run_import(wanted, lambda _: None, asyncio.Event())
-    assert names == ["files that end at zxid 0x300000004"] * 2
+    here, copied_name, another = names
+    assert here == copied_name != another
+    assert all(name.startswith("files that end at zxid 0x300000004 with digest ") for name in names)

@@ -16,7 +16,7 @@ from quorum.importing.errors import ImportFailedError
 from quorum.importing.target import ImportTarget
 
 ROWS: list[Any] = [["/", "d0"], ["/a", "d1"]]
-DONE = {"zxid": 12, "zxid_min": 10}
+DONE = {"zxid": 12, "floor": 10}
 REFUSED = (409, {"error": "no import is under way", "remedy": "begin"})
 STALE = (412, {"error": "a later step was carried out", "remedy": "again"})
 
@@ -59,10 +59,7 @@ async def target_of(*nodes: Node) -> AsyncIterator[ImportTarget]:
             app.router.add_route("*", "/{path:.*}", node.answer)
             server = await stack.enter_async_context(TestServer(app))
             urls.append(str(server.make_url("")).rstrip("/"))
-        target = ImportTarget(urls, "zk:2181")
-        await target.start()
-        stack.push_async_callback(target.close)
-        yield target
+        yield ImportTarget(urls, "zk:2181")
 
 
 async def test_an_opening_whose_answer_was_lost_tells_the_zxid_of_the_node() -> None:
@@ -88,7 +85,7 @@ async def test_an_opening_that_others_came_before_is_refused(answers: tuple[obje
 
 
 async def test_what_was_written_before_its_answer_was_lost_is_not_written_again() -> None:
-    first, second = Node(None), Node(STALE, {"zxid": 13, "zxid_min": 11})
+    first, second = Node(None), Node(STALE, {"zxid": 13, "floor": 11})
     async with target_of(first, second) as target:
         assert await target.write(10, []) == 10
         assert await target.write(0, []) == 13
