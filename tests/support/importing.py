@@ -53,6 +53,9 @@ class Target:
     def words(self, source: ZooKeeper, *more: str) -> list[str]:
         return ["import", "--from", source.hosts, "--from-auth", self._auth, *self._words, *more]
 
+    def from_files(self, folder: Path, *more: str) -> list[str]:
+        return ["import", "--from-files", str(folder), *self._words, "--cutover", *more]
+
     @contextlib.contextmanager
     def following(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:
         """An import that follows; it is ended by SIGTERM, and must end well."""
