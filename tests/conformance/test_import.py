@@ -341,7 +341,7 @@ def test_the_guide(source: ZooKeeper, source_folder: Path, auth: str, tmp_path: 
         try:
             page.run("Copy and follow")
             page.end("quorate import")
-            assert "\nphase: done\n" in page.run("Cut over")
+            assert "phase: done\n" in page.run("Cut over")
         finally:
             assert main(["down", "--data-dir", str(folder / "data")]) == 0
         for heading in ("Containers and TTL nodes", "From the files of a stopped server"):
@@ -349,4 +349,4 @@ def test_the_guide(source: ZooKeeper, source_folder: Path, auth: str, tmp_path: 
                 profiles = tmp_path / "profiles.toml"
                 profiles.write_text(f'[page]\nadmin = "{quorum.admin_urls[0]}"\n')
                 page.environment["QUORATE_PROFILE_FILE"] = str(profiles)
-                assert "\nphase: done\n" in page.run(heading)
+                assert "phase: done\n" in page.run(heading)
