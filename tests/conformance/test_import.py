@@ -350,7 +350,7 @@ def test_the_guide(source: ZooKeeper, source_folder: Path, auth: str, tmp_path: 
         try:
             page.run("Copy and follow")
             page.end("quorate import")
-            assert "\nphase: done\n" in page.run("Cut over")
+            assert "phase: done\n" in page.run("Cut over")
         finally:
             assert main(["down", "--data-dir", str(folder / "data")]) == 0
         for heading in ("Containers and TTL nodes", "From the files of a stopped server"):
@@ -358,14 +358,14 @@ def test_the_guide(source: ZooKeeper, source_folder: Path, auth: str, tmp_path: 
                 profiles = tmp_path / "profiles.toml"
                 profiles.write_text(f'[page]\nadmin = "{quorum.admin_urls[0]}"\n')
                 page.environment["QUORATE_PROFILE_FILE"] = str(profiles)
-                assert "\nphase: done\n" in page.run(heading)
+                assert "phase: done\n" in page.run(heading)
         with secured_source(tmp_path) as (profile, hosts), ensemble_in_thread(1) as quorum:
             asyncio.run(make_closed(hosts))
             profiles.write_text(f'{profile}\n[page]\nadmin = "{quorum.admin_urls[0]}"\n')
             profiles.chmod(0o600)
             done = page.run("A source with TLS or SASL")
-            assert "\nphase: done\n" in done
-            assert "\nnodes: 1\n" in done
+            assert "phase: done\n" in done
+            assert "nodes: 1\n" in done
 
 
 async def make_closed(hosts: str) -> None:

@@ -59,11 +59,9 @@ def secured_source(folder: Path) -> Iterator[tuple[str, str]]:
     }
     config = {"secureClientPort": port, "secureClientPortAddress": "127.0.0.1"}
     with ZooKeeper(tick_ms=500, fsync=False, config=config, properties=properties) as server:
-        yield (
-            f'[zk]\nhosts = "127.0.0.1:{port}"\nca = "{authority.file}"\ncert = "{certificate}"\n'
-            f'key = "{key}"\nsasl = "importer"\npassword_file = "{folder}/zk.password"\n',
-            server.hosts,
-        )
+        profile = f'[zk]\nhosts = "127.0.0.1:{port}"\nca = "{authority.file}"\ncert = "{certificate}"\n'
+        profile += f'key = "{key}"\nsasl = "importer"\npassword_file = "{folder}/zk.password"\n'
+        yield profile, server.hosts
 
 
 @contextlib.contextmanager
@@ -88,6 +86,9 @@ class Target:
 
     def words(self, source: ZooKeeper, *more: str) -> list[str]:
         return ["import", "--from", source.hosts, "--from-auth", self._auth, *self._words, *more]
+
+    def from_files(self, folder: Path, *more: str) -> list[str]:
+        return ["import", "--from-files", str(folder), *self._words, "--cutover", *more]
 
     @contextlib.contextmanager
     def following(self, source: ZooKeeper) -> Iterator[subprocess.Popen[str]]:

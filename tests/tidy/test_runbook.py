@@ -50,7 +50,8 @@ def test_each_alert_names_the_section_that_names_it() -> None:
 
 
 def test_each_check_of_doctor_is_a_symptom() -> None:
-    checks = {each.name for each in (*QUORUM_CHECKS, *PROCESS_CHECKS, *MACHINE_CHECKS, *CHECKS)}
+    checks = {each.name for each in QUORUM_CHECKS} | {each.name for each in PROCESS_CHECKS}
+    checks |= {each.name for each in MACHINE_CHECKS} | {each.name for each in CHECKS}
     told = {name for text in sections().values() for name in re.findall(r"`([a-z-]+)`", seen(text))}
     assert checks - told == set()
 
