@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.config.broker import SECTIONS as BROKER_SECTIONS
-from quorum.config.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, PROFILE_OPTIONS
 from quorum.config.node import SECTIONS as NODE_SECTIONS
+from quorum.config.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, PROFILE_OPTIONS
 from quorum.metadata.broker_settings import BROKER_SETTINGS
 from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, text_of
 from tests.site.tables import NOTE, anchored, cell, code, joined, sentence, table

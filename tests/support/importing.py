@@ -57,7 +57,7 @@ def secured_source(folder: Path) -> Iterator[tuple[str, str]]:
         "zookeeper.ssl.trustStore.type": "PEM",
         "zookeeper.authProvider.1": _SASL,
     }
-    config = {"secureClientPort": port, "secureClientPortAddress": "127.0.0.1"}
+    config: dict[str, str | int] = {"secureClientPort": port, "secureClientPortAddress": "127.0.0.1"}
     with ZooKeeper(tick_ms=500, fsync=False, config=config, properties=properties) as server:
         profile = f'[zk]\nhosts = "127.0.0.1:{port}"\nca = "{authority.file}"\ncert = "{certificate}"\n'
         profile += f'key = "{key}"\nsasl = "importer"\npassword_file = "{folder}/zk.password"\n'
