@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from controller.core import effects, inputs
@@ -230,12 +230,8 @@ class Shell:
 
     def _carry_out(self, effect: effects.Effect) -> None:
         match effect:
-            case effects.ReadNodes():
-                self._begin(carrying.read_nodes(self._client, effect))
-            case effects.ReadChildren():
-                self._begin(carrying.read_children(self._client, effect))
-            case effects.Write():
-                self._begin(self.write(effect))
+            case effects.ReadNodes() | effects.ReadChildren() | effects.Write():
+                self._tasks.spawn(self._put_result(effect))
             case effects.Send():
                 self._senders.send(effect)
             case effects.OpenChannel():
@@ -253,14 +249,20 @@ class Shell:
             case effects.GiveWay():
                 pass
 
-    def _begin(self, work: Coroutine[object, object, inputs.Input]) -> None:
-        self._tasks.spawn(self._put_result(work))
-
-    async def _put_result(self, work: Coroutine[object, object, inputs.Input]) -> None:
+    async def _put_result(self, effect: effects.ReadNodes | effects.ReadChildren | effects.Write) -> None:
         try:
-            self.put(await work)
+            self.put(await self._result(effect))
         except SESSION_OVER:
             self.put(inputs.Ended("the session is over", is_fenced=True))
+
+    async def _result(self, effect: effects.ReadNodes | effects.ReadChildren | effects.Write) -> inputs.Input:
+        match effect:
+            case effects.ReadNodes():
+                return await carrying.read_nodes(self._client, effect)
+            case effects.ReadChildren():
+                return await carrying.read_children(self._client, effect)
+            case effects.Write():
+                return await self.write(effect)
 
     async def write(self, effect: effects.Write) -> inputs.MultiDone:
         """Run a multi and say what became of it."""

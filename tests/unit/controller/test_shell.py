@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import cast
 
-from controller.core.effects import Effect, Resign
+import pytest
+
+from controller.core.effects import Effect, ReadNodes, Resign
 from controller.core.inputs import Ended, Input, PathsChanged, Reconnected
 from controller.core.machine import ControllerMachine
 from controller.runtime.senders import Senders, TermShare
@@ -50,6 +53,14 @@ class NotingMachine:
         return [Resign(event.reason)] if isinstance(event, Ended) else []
 
 
+class LosingMachine(NotingMachine):
+    """Wants to read, and resigns in the same step."""
+
+    def step(self, event: Input, now_ms: int) -> list[Effect]:
+        super().step(event, now_ms)
+        return [ReadNodes(1, ("/a",)), Resign("lost")]
+
+
 def test_events_in_a_row_are_one_input_and_overtake_no_other() -> None:
     client, machine = ScriptedClient(), NotingMachine()
 
@@ -81,3 +92,21 @@ def test_events_in_a_row_are_one_input_and_overtake_no_other() -> None:
         PathsChanged(["/a"]),
         Ended("enough", is_fenced=True),
     ]
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_term_that_ends_at_once_leaves_nothing_begun() -> None:
+    """A read that has not taken its first step is as if it was never made."""
+    client, machine = ScriptedClient(), LosingMachine()
+
+    async def play() -> None:
+        shell = Shell(
+            cast("Client", client),
+            ELECTED,
+            cast("ControllerMachine", machine),
+            lambda _put, _fail: Senders(cast("TermShare", None)),
+        )
+        assert await shell.run() == "lost"
+
+    asyncio.run(play())
+    gc.collect()
