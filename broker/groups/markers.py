@@ -1,7 +1,11 @@
 """Sending the markers of transactions to the leaders of their partitions, until each has its own.
 
-What waits for a broker goes in one request. A partition whose leader changes goes to the next one; one that
-is gone drops out: the quorum says so, not the view alone, which may be behind.
+What waits for a broker goes in one request. A partition whose leader changes goes to the next one: a request
+is given up when its broker leads none of its partitions any more. One that is gone drops out: the quorum says
+so, not the view alone, which may be behind.
+
+A request that was given up may still be carried out. A former leader's marker is never committed, and is cut
+off. A leader that comes back has it before the next one, which then ends nothing.
 Source: TransactionMarkerChannelManager (Kafka 3.9); ARCHITECTURE.md, "Life of a transaction".
 """
 
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from broker.core.cluster_view import ClusterView
@@ -18,7 +23,7 @@ from broker.wire.codec import decode_response, encode_request
 from controller.core.brokers import BROKER_LISTENER
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode, code_name
-from controller.wire.connection import BrokerConnection
+from controller.wire.connection import BrokerConnection, while_current
 from controller.wire.decoding import MalformedMessageError
 from quorum.client import Client
 from quorum.errors import QuorateError
@@ -134,8 +139,9 @@ class MarkerSender:
                 parts, self._queues[broker_id] = queue[:_MARKERS_MAX], queue[_MARKERS_MAX:]
                 rest = parts
                 try:
-                    connection = connection or await self._connect(broker_id)
-                    rest = await self._request(connection, parts)
+                    leads = partial(self._leads_some, broker_id, parts)
+                    connection = connection or await while_current(self._connect(broker_id), leads)
+                    rest = await while_current(self._request(connection, parts), leads)
                 except (QuorateError, MalformedMessageError) as error:
                     log.info("markers were not written by broker %d: %s", broker_id, error.message)
                     if connection is not None:
@@ -148,6 +154,10 @@ class MarkerSender:
             del self._queues[broker_id]
             if connection is not None:
                 connection.close()
+
+    def _leads_some(self, broker_id: int, parts: list[_Part]) -> bool:
+        found = (self._view.partition(*key) for _, keys in parts for key in keys)
+        return any(each is not None and each.leader == broker_id for each in found)
 
     async def _again(self, sending: _Sending, keys: list[PartitionKey]) -> None:
         await asyncio.sleep(_PAUSE_S)

@@ -27,7 +27,7 @@ from controller.messages.entities import (
     encode_request,
 )
 from controller.wire.codes import ErrorCode, code_name
-from controller.wire.connection import BrokerConnection, BrokerUnreachableError
+from controller.wire.connection import BrokerConnection, BrokerUnreachableError, while_current
 from quorum.client import Client, ClientState, NoNodeError
 from quorum.errors import QuorateError
 from quorum.metadata import paths
@@ -68,7 +68,7 @@ class Departure:
                 return False
             try:
                 async with asyncio.timeout(settings.control_request_timeout_ms / 1000):
-                    response = await self._ask()
+                    response = await while_current(self._ask(), lambda: not self._changed.is_set())
             except (QuorateError, TimeoutError) as error:
                 problem = error.message if isinstance(error, QuorateError) else "no answer in time"
             else:

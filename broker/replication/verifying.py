@@ -16,7 +16,7 @@ from broker.log.errors import AppendError
 from broker.wire.codec import decode_response, encode_request
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode, code_name
-from controller.wire.connection import BrokerConnection
+from controller.wire.connection import BrokerConnection, while_current
 from controller.wire.decoding import MalformedMessageError
 from quorum.errors import QuorateError
 from quorum.metadata.paths import GROUP_BYTES_MAX, PartitionKey
@@ -142,7 +142,10 @@ class Verifier:
         timeout_ms = min(max(longest_ms, _TIMEOUT_MIN_MS), _TIMEOUT_MAX_MS)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await self._request(coordinator_id, claims, timeout_ms)
+                return await while_current(
+                    self._request(coordinator_id, claims, timeout_ms),
+                    lambda: self._coordinator_id() == coordinator_id,
+                )
         except (QuorateError, TimeoutError, MalformedMessageError) as error:
             log.info("broker %d was not asked about transactions: %s", coordinator_id, error)
             self._hang_up()

@@ -19,6 +19,7 @@ from broker.wire.codec import decode_response, encode_request
 from controller.core.requests import NewTopic
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
+from controller.wire.connection import while_current
 from quorum.errors import QuorateError
 
 log = logging.getLogger("quorate.broker.server")
@@ -61,7 +62,13 @@ async def _create(services: BrokerServices, topics: Sequence[NewTopic]) -> dict[
     if controller is not None:
         outcomes = await controller.create_topics(topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
         return {name: outcome.error_code for name, outcome in outcomes.items()}
-    connection = await services.replicas.fetchers.connect(services.view.controller_id)
+    controller_id = services.view.controller_id
+    asking = _ask(services, controller_id, topics)
+    return await while_current(asking, lambda: services.view.controller_id == controller_id)
+
+
+async def _ask(services: BrokerServices, controller_id: int, topics: Sequence[NewTopic]) -> dict[str, int]:
+    connection = await services.replicas.fetchers.connect(controller_id)
     try:
         values = {
             "topics": [topic_values(topic) for topic in topics],

@@ -10,8 +10,8 @@ Source: Kafka protocol guide; NetworkClient (Kafka 3.9); ARCHITECTURE.md, "Life 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar, cast
 
 from controller.wire import sasl
 from controller.wire.decoding import MalformedMessageError
@@ -31,6 +31,10 @@ from quorum.platform.tls import MakeContext
 IN_FLIGHT_MAX: Final = 64
 _UNKNOWN: Final = "the outcome of what was under way is not known"
 _CORRELATION_ID_MAX: Final = 2**31 - 1
+#: How often while_current() looks.
+_LOOK_S: Final = 0.1
+
+T = TypeVar("T")
 
 
 class BrokerUnreachableError(QuorateError):
@@ -52,6 +56,30 @@ class BrokerAuthenticationError(QuorateError):
     """A broker that refuses this process, or does not prove itself; nothing was sent."""
 
     fault = Fault.OPERATOR
+
+
+async def while_current(asking: Awaitable[T], is_current: Callable[[], bool]) -> T:
+    """Wait for a broker for as long as it is the one to ask.
+
+    A frozen process, or one that is cut off, holds its connections open and does not answer.
+
+    Args:
+        asking: connects, asks and returns the answer; broken off when it is of no use any more.
+        is_current: whether the answer is still of use.
+
+    Raises:
+        BrokerConnectionLostError: it is not. The caller closes the connection.
+    """
+    task = asyncio.ensure_future(asking)
+    try:
+        while is_current():
+            await asyncio.wait({task}, timeout=_LOOK_S)
+            if task.done():
+                return task.result()
+        raise BrokerConnectionLostError("another broker is to be asked by now", _UNKNOWN)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class BrokerConnection(asyncio.BufferedProtocol):

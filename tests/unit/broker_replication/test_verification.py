@@ -299,6 +299,21 @@ async def test_a_silent_coordinator_costs_a_bounded_time(
     assert (await sending(leader, 0)).error_code is ErrorCode.NONE
 
 
+async def test_a_coordinator_that_is_replaced_is_not_waited_for(
+    cluster: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, coordinator = cluster[1], Coordinator(cluster[1])
+    monkeypatch.setattr(verifying, "_TIMEOUT_MAX_MS", 3_600_000)
+    holders: list[int | None] = [9]
+    leader.parts.verifier.attach(lambda: holders[-1])
+    coordinator.open.clear()
+    asked = sending(leader, 0, timeout_ms=3_600_000)
+    await until(lambda: bool(coordinator.requests))
+    holders.append(None)
+    assert (await asked).error_code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert coordinator.closed
+
+
 async def test_a_lost_connection_is_opened_again(cluster: Brokers) -> None:
     leader, coordinator = cluster[1], Coordinator(cluster[1])
 
