@@ -140,7 +140,9 @@ class MarkerSender:
                 rest = parts
                 try:
                     leads = partial(self._leads_some, broker_id, parts)
-                    connection = connection or await while_current(self._connect(broker_id), leads)
+                    if connection is None:
+                        opened = await while_current(self._connect(broker_id), leads)
+                        connection = opened
                     rest = await while_current(self._request(connection, parts), leads)
                 except (QuorateError, MalformedMessageError) as error:
                     log.info("markers were not written by broker %d: %s", broker_id, error.message)

@@ -14,6 +14,7 @@ from controller.wire.connection import (
     BrokerConnection,
     BrokerConnectionLostError,
     BrokerUnreachableError,
+    while_current,
 )
 from controller.wire.frames import parse_request_header
 from controller.wire.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslGate
@@ -177,6 +178,24 @@ async def test_a_silent_listener_is_given_up_in_time() -> None:
         with pytest.raises(BrokerUnreachableError, match="does not answer within 50 ms"):
             await server.open(timeout_ms=50)
         await gone.wait()
+
+
+async def test_a_silent_listener_is_given_up_once_another_broker_is_to_be_asked() -> None:
+    came, gone = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        await reader.read()
+        writer.close()
+        gone.set()
+
+    server = Server(echo)
+    async with listening(serve) as server.port:
+        opening = server.open(timeout_ms=3_600_000)
+        with pytest.raises(BrokerConnectionLostError, match="another broker is to be asked"):
+            await while_current(opening, lambda: not came.is_set())
+        await gone.wait()
+    assert await while_current(asyncio.sleep(0, "an answer"), lambda: True) == "an answer"
 
 
 async def test_a_listener_that_closes_during_authentication_is_unreachable() -> None:
