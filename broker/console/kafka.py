@@ -18,7 +18,7 @@ from broker.client.partition_admin import PartitionAdminClient
 from broker.console.rates import LogsMoved, Rate, RateMeter
 from broker.console.topics import Topics as TopicRows
 from broker.console.topics import items, partitions_of
-from broker.health.lag import GroupLag, LagHistory, PartitionLag
+from broker.health.lag import GroupLag, LagHistory, PartitionLag, committed_in, known_offsets
 from quorum.console.upstream import NodeRefusalError, Upstream
 from quorum.errors import QuorateError, UnreachableError, printable
 from quorum.metadata.paths import PartitionKey
@@ -160,7 +160,10 @@ class KafkaAsker:
         self._took_s = self._asked_s - begun_s
 
     async def _ask(self, nodes: Upstream, topics: TopicRows) -> LogsSeen:
-        groups = {row["group_id"]: _group(row) async for row in items(nodes, "/v1/groups")}
+        groups = {
+            row["group_id"]: Group(row["group_id"], committed_in(row), row)
+            async for row in items(nodes, "/v1/groups")
+        }
         # Groups are known even if no broker answers.
         self._logs = self._logs._replace(groups=groups)
         keys = [
@@ -177,23 +180,10 @@ class KafkaAsker:
             )
         now_s = asyncio.get_running_loop().time()
         committed = {name: each.committed for name, each in groups.items()}
-        known = _known(ends)
+        known = known_offsets(ends)
         lags = self._lags.take(now_s, committed, known)
         rates = self._meter.take(now_s, LogsMoved(known, sizes, committed))
-        return LogsSeen(_known(starts), known, sizes, groups, lags, rates)
-
-
-def _known(found: Mapping[PartitionKey, Any]) -> dict[PartitionKey, int]:
-    return {key: each.offset for key, each in found.items() if each.error_code == 0 and each.offset >= 0}
-
-
-def _group(row: Mapping[str, Any]) -> Group:
-    committed = {
-        PartitionKey(each["topic"], each["partition"]): each["offset"]
-        for each in row["offsets"]
-        if isinstance(each["offset"], int) and each["offset"] >= 0
-    }
-    return Group(row["group_id"], committed, row)
+        return LogsSeen(known_offsets(starts), known, sizes, groups, lags, rates)
 
 
 async def _registered(nodes: Upstream) -> tuple[str, bool]:

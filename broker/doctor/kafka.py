@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
+from broker.health.lag import LagHistory, known_offsets
 from quorum.config.logins import FileLogin
 from quorum.errors import QuorateError
 from quorum.metadata.paths import PartitionKey
@@ -123,9 +124,5 @@ async def _lags(client: Any, committed: Committed | str, asker: str) -> dict[str
     hidden = sorted({key.topic for key in keys if ends[key].error_code in _HIDDEN})
     if hidden:
         return f"brokers do not show topic {hidden[0]} to {asker}"
-    return {
-        group: sum(
-            max(0, ends[key].offset - offset) for key, offset in offsets.items() if ends[key].error_code == 0
-        )
-        for group, offsets in committed.items()
-    }
+    lags = LagHistory().take(0, committed, known_offsets(ends))
+    return {group: lag.records for group, lag in lags.items()}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.doctor.kafka import ask_kafka, bootstrap_of
 from broker.health.checks import CHECKS
+from broker.health.lag import committed_in
 from broker.health.seen import BrokerSeen, BrokersSeen, ControllerSeen, CoordinatorSeen, PartitionSeen
 from quorum.doctor.asking import AdminAsker, Metrics, RefusedError
 from quorum.doctor.doctor import Looked, Scope
@@ -251,11 +252,4 @@ async def _broker_settings(asker: AdminAsker, source: str) -> AsyncIterator[tupl
 
 async def _committed(asker: AdminAsker, source: str) -> dict[str, dict[PartitionKey, int]]:
     """Return {group: {partition: what it has committed}}."""
-    return {
-        row["group_id"]: {
-            PartitionKey(each["topic"], each["partition"]): each["offset"]
-            for each in row["offsets"]
-            if isinstance(each["offset"], int) and each["offset"] >= 0
-        }
-        async for row in asker.items(source, "/v1/groups")
-    }
+    return {row["group_id"]: committed_in(row) async for row in asker.items(source, "/v1/groups")}

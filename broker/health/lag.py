@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from quorum.metadata.paths import PartitionKey
 
@@ -61,6 +61,20 @@ class GroupLag(NamedTuple):
     trend: Trend | None
     partitions: Mapping[PartitionKey, PartitionLag]
     unknown: int
+
+
+def committed_in(row: Mapping[str, Any]) -> dict[PartitionKey, int]:
+    """Return {partition: the offset that comes next} of a row of `/v1/groups`, without those that have none."""
+    return {
+        PartitionKey(each["topic"], each["partition"]): each["offset"]
+        for each in row["offsets"]
+        if isinstance(each["offset"], int) and each["offset"] >= 0
+    }
+
+
+def known_offsets(found: Mapping[PartitionKey, Any]) -> dict[PartitionKey, int]:
+    """Return {partition: offset} of what a Kafka client got, without the partitions that have an error."""
+    return {key: each.offset for key, each in found.items() if each.error_code == 0 and each.offset >= 0}
 
 
 def trend(lags: Sequence[int]) -> Trend | None:

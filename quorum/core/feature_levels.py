@@ -2,38 +2,26 @@
 
 A level is a whole number that a build supports up to FEATURE_LEVEL. A cluster has one, too: replicated state,
 which the leader raises once every member supports the next (quorum/node/levels.py), and which never falls.
-What an older build could not read, an entry, a snapshot, a message, is written only where `allows` says so:
-that is the one question, and Feature the one list of what may be asked. A cluster without an entry about its
-level has BASE_LEVEL, as has every state of the first release.
+A cluster without an entry about its level has BASE_LEVEL, as has every state of the first release: it has all
+that this build writes.
 
-To add something: give it the next number in Feature, ask `allows` where it is written or accepted from a
-client, and let what reads it ask nothing. No state.
+To add what an older build could not read, an entry, a snapshot, a message: raise FEATURE_LEVEL, give the new
+number a name here, and write it, or accept it from a client, only where the cluster's level is no lower. What
+reads it asks nothing. No state.
 
 Source: docs/operate/upgrade.md.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final
 
 from quorum.core.codes import INT32_MAX
 
-
-class Feature(IntEnum):
-    """What a cluster may use, each with the level from which on it may."""
-
-    BASE = 1  #: all that the first release has
-
-
-BASE_LEVEL: Final = int(Feature.BASE)
+#: all that the first release has
+BASE_LEVEL: Final = 1
 #: the highest level that this build supports
-FEATURE_LEVEL: Final = int(max(Feature))
-
-
-def allows(feature_level: int, feature: Feature) -> bool:
-    """Tell whether a cluster of this level may use a feature: whether every member can read it."""
-    return feature_level >= feature
+FEATURE_LEVEL: Final = BASE_LEVEL
 
 
 def raised_level(feature_level: int, arguments: list[object]) -> int | None:

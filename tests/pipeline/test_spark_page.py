@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quorum.local import ensemble_in_thread
-from tests.site.programs import blocks, readdressed
+from tests.site.pages import blocks_of
+from tests.site.programs import readdressed
 from tests.support.topic_cluster import Record, topic_cluster
 
 pytestmark = pytest.mark.usefixtures("small_plans")
@@ -31,8 +32,9 @@ def test_the_page_reads_the_change_log_and_copies_a_topic(spark: SparkSession, t
             "http://127.0.0.1:8181,http://127.0.0.1:8182,http://127.0.0.1:8183": quorum.admin_urls[0],
             "/data/checkpoints": str(tmp_path),
         }
-        for text in blocks("docs/clients/spark.md", "python"):
-            exec(readdressed(text, addresses), names)
+        for block in blocks_of("docs/clients/spark.md"):
+            if block.language == "python":
+                exec(readdressed(block.text, addresses), names)
         copying = names["query"]
         copying.processAllAvailable()
         copying.stop()

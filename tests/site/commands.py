@@ -42,6 +42,7 @@ from typing import Final, NamedTuple
 
 import psutil
 
+from tests.site.pages import Block, blocks
 from tests.support.nodes import clean_environment, eventually, held_ports, tail
 from tests.tidy.rules import REPOSITORY
 
@@ -79,11 +80,6 @@ ROOTS: Final = ("/tmp/", "/var/lib/", "/var/log/", "/etc/", "/backups")
 _PORTS: Final = {"client": 2181, "peer": 2281, "admin": 8181, "broker": 9092, "console": 8080}
 _EACH_MAX: Final = 3
 _OFFSETS_OF_BROKERS: Final = [number + above for number in range(_EACH_MAX) for above in (0, 100, 200)]
-_BLOCK: Final = re.compile(
-    r"^(?P<indent> *)```(?P<kind>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<body>.*?)^ *```$"
-    r"|^(?P<heading>#+ [^\n]*)$",
-    re.DOTALL | re.MULTILINE,
-)
 #: numbers with their signs, and ids: what may differ from one run to the next
 _VARIES: Final = re.compile(r"(?:0x)?\b[0-9a-f]*\d[\d,.:TZ+a-f-]*")
 
@@ -108,31 +104,24 @@ class Step(NamedTuple):
 def steps(text: str) -> list[Step]:
     """Return what a reader of a page does, in order."""
     found: list[Step] = []
-    heading = ""
-    for block in _BLOCK.finditer(text):
-        if block["heading"]:
-            heading = block["heading"].lstrip("# ")
-            continue
-        at = text.count("\n", 0, block.start("body")) + 1
-        indent = len(block["indent"])
-        lines = [line[indent:] for line in block["body"].splitlines()]
-        if block["title"]:
-            content = "".join(f"{line}\n" for line in lines)
-            found.append(Step(heading, at, "", (), block["title"], content))
-        elif block["kind"] == "console":
-            found += _commands(heading, at, lines)
+    for block in blocks(text):
+        if block.title:
+            found.append(Step(block.heading, block.line, "", (), block.title, block.text))
+        elif block.language == "console":
+            found += _commands(block)
     return found
 
 
-def _commands(heading: str, first: int, lines: list[str]) -> Iterator[Step]:
-    """Yield the commands of one block: `$ command`, continued after a backslash, and what they print."""
+def _commands(block: Block) -> Iterator[Step]:
+    """Yield the commands of a block: `$ command`, continued after a backslash, and what they print."""
+    lines = block.text.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
     for start, end in itertools.pairwise([*starts, len(lines)]):
         command, *shown = lines[start:end]
         while command.endswith("\\"):
             command = command[:-1] + shown.pop(0).strip()
         words = re.sub(r"\s+# .*", "", command[2:]).strip()
-        yield Step(heading, first + start, words, tuple(line for line in shown if line.strip()))
+        yield Step(block.heading, block.line + start, words, tuple(line for line in shown if line.strip()))
 
 
 def begins(command: str, words: str) -> bool:

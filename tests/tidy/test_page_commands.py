@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.site.commands import NOT_RUN, begins, steps, why_not_run
+from tests.site.pages import blocks
 from tests.tidy.rules import REPOSITORY
 
 PAGES = {
@@ -20,14 +21,13 @@ PAGES = {
 def problems(text: str, *, walked: bool) -> list[str]:
     """What keeps the commands of a page from being run."""
     found = [] if walked or not any(can_be_run(text)) else ["no test walks it"]
-    blocks = re.findall(r"^ *```(\w*)([^\n]*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
-    for kind, rest, body in blocks:
-        first = body.strip().partition("\n")[0]
-        if kind in ("sh", "bash", "shell"):
+    for block in blocks(text):
+        first = block.text.strip().partition("\n")[0]
+        if block.language in ("sh", "bash", "shell"):
             found.append(f"commands are lines `$ command` of a block of the language console: {first}")
-        elif kind == "console" and not first.startswith("$ "):
+        elif block.language == "console" and not first.startswith("$ "):
             found.append(f"a block of the language console begins with `$ `: {first}")
-        elif kind == "python" and not rest.startswith(' title="'):
+        elif block.language == "python" and not block.title:
             found.append(f"a program needs a title, by which a command runs it: {first}")
     return found
 

@@ -18,13 +18,14 @@ from quorum import errors
 from quorum.cli import main as cli
 from quorum.config.node import SECTIONS, load_node_config
 from quorum.core import codes
+from tests.site.commands import steps
 from tests.tidy.rules import REPOSITORY
 
+#: those whose commands no test runs
 DOCUMENTS = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "docs/operate/doctor.md",
-    "docs/internals/releasing.md",
+    *("README.md", "CONTRIBUTING.md", "deploy/spark/README.md"),
+    *(f"docs/internals/{each}.md" for each in ("benchmarks", "conformance", "releasing")),
+    *(f"docs/internals/{each}.md" for each in ("reliability", "simulation")),
 )
 
 
@@ -83,12 +84,8 @@ def test_a_missing_or_misnamed_code_is_found() -> None:
 
 
 def commands_in(text: str) -> list[str]:
-    """The commands of a document: lines of fenced blocks that begin with make or quorate."""
-    blocks = re.findall(r"^```(?:console|sh|bash)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    lines = [
-        line.removeprefix("$ ").split("  #")[0].strip() for block in blocks for line in block.splitlines()
-    ]
-    return [line for line in lines if re.match(r"(make|quorate)\b", line)]
+    """The commands of a document that begin with make or quorate."""
+    return [step.command for step in steps(text) if re.match(r"(make|quorate)\b", step.command)]
 
 
 def unknown_commands(lines: list[str], targets: set[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgpack
 import pytest
 
-from quorum.core.feature_levels import BASE_LEVEL, FEATURE_LEVEL, Feature, allows
+from quorum.core.feature_levels import BASE_LEVEL, FEATURE_LEVEL
 from quorum.core.snapshot_walk import EXTENDED_FORMAT, FORMAT, SnapshotWalk
 from quorum.errors import DataDirError, NotLeaderError
 from quorum.node.levels import FeatureLevelError, Levels
@@ -52,12 +52,6 @@ class Host:
         assert kind is EntryKind.CONTROL
         self.proposed.append(msgpack.unpackb(payload)[1])
         return 1000 + len(self.proposed)
-
-
-def test_a_build_supports_every_feature_that_it_lists() -> None:
-    assert FEATURE_LEVEL == max(Feature) >= BASE_LEVEL == 1
-    assert allows(FEATURE_LEVEL, max(Feature))
-    assert not allows(BASE_LEVEL - 1, Feature.BASE)
 
 
 def test_a_level_rises_and_never_falls() -> None:
