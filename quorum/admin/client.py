@@ -15,6 +15,7 @@ import contextlib
 import http.client
 import json
 import re
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -38,9 +39,12 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
 #: for a connection, however long the answer may take
 CONNECT_TIMEOUT_S = 10.0
-_NAME_A_NODE: Final = "name the admin port of a node with --admin http://host:port"
-#: HTTP status of a request under a name that the port does not answer to (guard.py)
-_MISDIRECTED: Final = 421
+#: for one port of several, before the next one is tried
+_TRY_TIMEOUT_S: Final = 3.0
+NAME_A_NODE: Final = "name the admin port of a node with --admin http://host:port (https:// if it speaks TLS)"
+_NAME_A_SIGNER: Final = "check that this port speaks TLS, and name who signed its certificate with --ca FILE"
+#: statuses of HTTP by which a port says whom it does not answer, and why (guard.py)
+_REFUSALS: Final = (401, 403, 421)
 _HOST: Final = re.compile(r"[\w.:%-]+")
 
 #: {field: type}
@@ -104,6 +108,28 @@ def checked_urls(urls: str) -> tuple[str, ...]:
     return found
 
 
+def first_listening(urls: str) -> str:
+    """Return the one of some admin ports that is asked: the first that takes a connection.
+
+    Args:
+        urls: a value of `--admin`, with commas between. One alone is returned without a try.
+
+    Raises:
+        UsageError: one is no address. NotSentError: none of several takes a connection.
+    """
+    if "," not in urls:
+        return urls
+    silent = []
+    for url in checked_urls(urls):
+        try:
+            socket.create_connection(_host_and_port(url), timeout=_TRY_TIMEOUT_S).close()
+        except OSError as error:
+            silent.append(f"{url} ({_reason(error, f'no connection within {_TRY_TIMEOUT_S:g} s')})")
+        else:
+            return url
+    raise NotSentError(f"none can be reached of {', '.join(silent)}", f"start a node, or {NAME_A_NODE}")
+
+
 def checked_brokers(addresses: str | None) -> str | None:
     """Return a value of `--bootstrap` as it is: addresses of brokers with commas between.
 
@@ -136,7 +162,7 @@ class NotAnsweredError(UnreachableError):
     """
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"{url} did not answer: {reason}", f"look at that node's log, or {_NAME_A_NODE}")
+        super().__init__(f"{url} did not answer: {reason}", f"look at that node's log, or {NAME_A_NODE}")
         self.reason = reason
 
 
@@ -244,7 +270,8 @@ def _asked(
             connection.connect()
         except OSError as error:
             reason = _reason(error, f"no connection within {connect_timeout_s:g} s")
-            remedy = f"start the node, or {_NAME_A_NODE}"
+            is_tls = isinstance(error, ssl.SSLError)
+            remedy = _NAME_A_SIGNER if is_tls else f"start the node, or {NAME_A_NODE}"
             raise NotSentError(f"{url} cannot be reached: {reason}", remedy) from error
         connection.sock.settimeout(timeout_s)
         # A change without a body is one, too.
@@ -319,9 +346,19 @@ def get_status(url: str, timeout_s: float) -> dict[str, Any]:
     answer = _read(body)
     if code in (200, 202) and _fits(answer, _STATUS_SHAPE, _STATUS_NULLABLE):
         return answer
-    if code == _MISDIRECTED and _fits(answer, {"error": str, "remedy": str}):
+    check_let_in(url, code, body)
+    raise UnreachableError(f"{url} does not answer as the admin port of a node (HTTP {code})", NAME_A_NODE)
+
+
+def check_let_in(url: str, code: int, body: bytes) -> None:
+    """Raise an UnreachableError with the port's own words if it says that it does not answer this caller.
+
+    Args:
+        url: of the port. code, body: what it answered.
+    """
+    answer = _read(body)
+    if code in _REFUSALS and _fits(answer, {"error": str, "remedy": str}):
         raise UnreachableError(f"{url}: {printable(answer['error'])}", printable(answer["remedy"]))
-    raise UnreachableError(f"{url} does not answer as the admin port of a node (HTTP {code})", _NAME_A_NODE)
 
 
 def _read(body: bytes) -> Any:

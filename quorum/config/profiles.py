@@ -105,7 +105,7 @@ def _read(path: Path) -> tuple[Mapping[str, object], int]:
 
 
 def _text(where: str, key: str, value: object, folder: Path) -> str:
-    if isinstance(value, list) and value and _KEYS[key].is_address and key != "admin":
+    if isinstance(value, list) and value and _KEYS[key].is_address:
         if all(isinstance(each, str) and each for each in value):
             return ",".join(value)
     elif isinstance(value, str) and value:

@@ -294,6 +294,34 @@ def test_a_status_that_is_none_of_a_node_is_an_error(words: list[str], answer: A
     assert "--admin" in remedy
 
 
+@contextmanager
+def nobody() -> Iterator[str]:
+    """The URL of a port that is taken and refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_of_several_nodes_the_first_that_can_be_reached_is_asked() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, nobody() as dead:
+        live = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert adminclient.first_listening(f"{dead}, {live},{dead}") == live
+
+
+def test_where_none_of_several_nodes_can_be_reached_each_is_named(capsys: Lines) -> None:
+    with nobody() as one, nobody() as other:
+        error, remedy = told(capsys, ["status"], f"{one},{other}")
+    assert error == f"none can be reached of {one} (Connection refused), {other} (Connection refused)"
+    assert remedy.startswith("start a node")
+
+
+@pytest.mark.parametrize("words", [*QUESTIONS, ["changelog", "dump"]])
+def test_a_port_that_wants_a_token_says_so_in_its_own_words(words: list[str], capsys: Lines) -> None:
+    refusal = {"error": "this port needs a token", "remedy": "give one"}
+    with listener(saying(refusal, "401 Unauthorized")) as url:
+        assert told(capsys, words, url) == (f"{url}: this port needs a token", "give one")
+
+
 def test_a_silent_quorum_is_said_to_be_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         hosts = f"127.0.0.1:{server.getsockname()[1]}"

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,9 @@ ELSEWHERE: Final = {
 }
 SETTINGS: Final = REPOSITORY / "docs/zensical.toml"
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
+#: a heading, a link, or a code span
+_PART = re.compile(rf"(?m:^#+ .*$)|{_LINK.pattern}|`([^`\n]+)`")
+_ENTRY = re.compile(r'<a id="([^"]+)"></a>')
 _CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.DOTALL | re.MULTILINE)
 
 
@@ -56,8 +60,23 @@ def outside_of_code(text: str) -> Iterator[tuple[bool, str]]:
     yield False, text[end:]
 
 
+@cache
+def entries(repository: Path = REPOSITORY) -> dict[str, str]:
+    """Return {setting or metric as pages name it: its entry, as page#anchor of the repository}.
+
+    A setting that a node and a broker both have is left out: which one is meant, the page alone knows.
+    """
+    found: dict[str, list[str]] = {}
+    for page in ("docs/reference/settings.md", "docs/reference/metrics.md"):
+        text = (repository / page).read_text("utf-8") if (repository / page).exists() else ""
+        for anchor in _ENTRY.findall(text):
+            name = re.sub(r"^(node|broker)\.(?=.*\.)", "", anchor)
+            found.setdefault(name, []).append(f"{page}#{anchor}")
+    return {name: places[0] for name, places in found.items() if len(places) == 1}
+
+
 def relinked(path: str, text: str, repository: Path = REPOSITORY) -> str:
-    """Return the text of a page with links as they are in the site.
+    """Return the text of a page with links as they are in the site; settings and metrics link their entries.
 
     Raises DeadLinkError, which names the page and the link.
     """
@@ -66,6 +85,10 @@ def relinked(path: str, text: str, repository: Path = REPOSITORY) -> str:
 
     def link(found: re.Match[str]) -> str:
         mark, words, target, anchor = found[1], found[2], found[3], found[4] or ""
+        if entry := entries(repository).get(found[5] or ""):
+            page, _, anchor = entry.partition("#")
+            there = posixpath.relpath(places[page], posixpath.dirname(place))
+            return found[0] if page == path else f"[{found[0]}]({there}#{anchor})"
         if not target or re.match(r"[a-z]+:", target):
             return found[0]
         named = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
@@ -75,7 +98,7 @@ def relinked(path: str, text: str, repository: Path = REPOSITORY) -> str:
             return f"`{named}`" if words.strip("`") == named else f"{words} (`{named}`)"
         return f"{mark}[{words}]({posixpath.relpath(there, posixpath.dirname(place))}{anchor})"
 
-    return "".join(part if code else _LINK.sub(link, part) for code, part in outside_of_code(text))
+    return "".join(part if code else _PART.sub(link, part) for code, part in outside_of_code(text))
 
 
 def stage(folder: Path, repository: Path = REPOSITORY) -> None:

@@ -64,3 +64,16 @@ def test_links_are_as_in_the_site() -> None:
         "[a](internals/architecture.md#code-map) b (`deploy/node.toml`) [c](concepts/guarantees.md)\n"
         "```\n[d](x)\n```\n"
     )
+
+
+def test_a_setting_or_a_metric_links_its_entry() -> None:
+    text = "# `quorate_raft_term`\n`raft.segment_bytes_max`, `quorate_raft_term`, "
+    text += "[`quorate_raft_term`](../operate/observe.md)\n"
+    text += "`limits.connections_max` of two, `ls -l`\n```\n`raft.segment_bytes_max`\n```\n"
+    settings, metrics = "../reference/settings.md", "../reference/metrics.md"
+    assert staging.relinked("docs/operate/capacity.md", text) == (
+        "# `quorate_raft_term`\n"
+        f"[`raft.segment_bytes_max`]({settings}#node.raft.segment_bytes_max), "
+        f"[`quorate_raft_term`]({metrics}#quorate_raft_term), [`quorate_raft_term`](observe.md)\n"
+        "`limits.connections_max` of two, `ls -l`\n```\n`raft.segment_bytes_max`\n```\n"
+    )

@@ -292,7 +292,7 @@ def test_down_where_nothing_ever_ran(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_status_is_laid_out_for_people() -> None:
-    lines = describe(STATUS)
+    lines = describe(STATUS, "http")
     assert any(line.startswith("leader") and "node 1" in line for line in lines)
     assert lines[-4:] == [
         "NODE  ADDRESS         ROLE         VOTES  MATCH  LAG",
@@ -304,16 +304,16 @@ def test_a_status_is_laid_out_for_people() -> None:
 
 def test_asked_of_a_follower_the_last_line_names_the_leader() -> None:
     members = [{**member, "match_index": None} for member in STATUS["members"]]
-    last = describe({**STATUS, "node_id": 2, "role": "follower", "members": members})[-1]
+    last = describe({**STATUS, "node_id": 2, "role": "follower", "members": members}, "https")[-1]
     assert "node 1" in last
-    assert "--admin http://127.0.0.1:PORT" in last
+    assert "--admin https://127.0.0.1:PORT" in last
     for member in members:
         member["role"] = "unreachable"
-    assert describe({**STATUS, "members": members})[-1].endswith("the asked node knows none")
+    assert describe({**STATUS, "members": members}, "http")[-1].endswith("the asked node knows none")
 
 
 def test_a_status_without_a_leader_says_so() -> None:
-    lines = describe({**STATUS, "leader_id": None, "cluster_id": "", "members": []})
+    lines = describe({**STATUS, "leader_id": None, "cluster_id": "", "members": []}, "http")
     assert any("none known" in line for line in lines)
     assert any("no cluster id yet" in line for line in lines)
 

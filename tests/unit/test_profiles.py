@@ -49,6 +49,9 @@ def test_a_profile_is_the_default_of_every_command(profiles: Path) -> None:
     for command in ("doctor", "bundle", "console", "top"):
         assert parsed(profiles, command).admin == "https://d:4"
         assert parsed(profiles, command, "--admin", "https://e:5").admin == "https://e:5"
+    profiles.write_text(profiles.read_text().replace('"https://d:4"', '["https://d:4", "https://f:6"]'))
+    assert parsed(profiles, "status").admin == "https://d:4,https://f:6"
+    profiles.write_text(profiles.read_text().replace('["https://d:4", "https://f:6"]', '"https://d:4"'))
     job = parsed(profiles, "pipeline", "isr_history")
     assert (job.admin, job.token_file) == ("https://d:4", str(profiles.parent / "token"))
     # What turns something on is not turned on by an address.

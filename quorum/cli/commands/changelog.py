@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
-from quorum.admin.client import get
+from quorum.admin.client import NAME_A_NODE, check_let_in, get
 from quorum.cli.commands.status import add_admin_option
 from quorum.errors import Fault, QuorateError, UnreachableError, printable
 
@@ -25,7 +25,6 @@ WAIT_MS: Final = 20_000
 TIMEOUT_S: Final = 30.0
 #: of data, in a line for people
 DATA_CHARS_MAX: Final = 60
-_NAME_A_NODE: Final = "name the admin port of a node with --admin http://host:port"
 
 HELP = "show committed transactions, past or as they come"
 DESCRIPTION = """\
@@ -113,6 +112,7 @@ def _status_zxid(url: str) -> int:
 def _page(url: str, zxid: int, wait_ms: int) -> list[dict[str, Any]]:
     """Ask for records."""
     code, body = get(url, f"/v1/changelog?from_zxid={zxid}&wait_ms={wait_ms}", TIMEOUT_S + wait_ms / 1000)
+    check_let_in(url, code, body)
     try:
         answer = [json.loads(line) for line in body.splitlines()]
         if code == 410:
@@ -126,7 +126,7 @@ def _page(url: str, zxid: int, wait_ms: int) -> list[dict[str, Any]]:
             return answer
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise UnreachableError(f"{url} does not answer with a change log (HTTP {code})", _NAME_A_NODE)
+    raise UnreachableError(f"{url} does not answer with a change log (HTTP {code})", NAME_A_NODE)
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from quorum.admin.client import AdminChange, ask, get_status
 from quorum.cli.commands.status import TIMEOUT_S, add_admin_option, members_table
@@ -182,5 +182,5 @@ def _print(arguments: argparse.Namespace, answer: dict[str, Any], members_of: di
     if arguments.json:
         print(json.dumps(answer, sort_keys=True))
         return
-    for line in members_table(members_of):
+    for line in members_table(members_of, urlsplit(arguments.admin).scheme):
         print(line)

@@ -41,8 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_admin_option(parser: argparse.ArgumentParser) -> None:
     """Declare `--admin`, as all commands have it that ask a node."""
-    about = f"the admin port of a node (default: {DEFAULT_ADMIN_URL})"
-    parser.add_argument("--admin", metavar="URL", default=DEFAULT_ADMIN_URL, help=about)
+    about = f"admin port of a node; of several the first that is reached (default: {DEFAULT_ADMIN_URL})"
+    parser.add_argument("--admin", metavar="URL,…", default=DEFAULT_ADMIN_URL, help=about)
+    parser.set_defaults(asks_one_node=True)
     add_tls_options(parser)
 
 
@@ -93,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(answer, sort_keys=True))
         return 0
-    for line in describe(answer):
+    for line in describe(answer, urlsplit(arguments.admin).scheme):
         print(line)
     if control_plane is not None:
         print("\n".join(["", *describe_control_plane(control_plane)]))
@@ -109,11 +110,12 @@ def _client_port(admin: str, answer: dict[str, Any]) -> str | None:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def describe(answer: dict[str, Any]) -> list[str]:
+def describe(answer: dict[str, Any], scheme: str) -> list[str]:
     """Lay out a status answer for a person.
 
     Args:
         answer: the object of /v1/status.
+        scheme: http or https, by which the node was asked.
     """
     leader_id = answer.get("leader_id")
     commit_index = answer.get("commit_index")
@@ -132,14 +134,15 @@ def describe(answer: dict[str, Any]) -> list[str]:
     lines = [
         f"{styled(name.ljust(9), 'bold', sys.stdout)}{printable(str(value))}" for name, value in facts.items()
     ]
-    return [*lines, "", *members_table(answer)]
+    return [*lines, "", *members_table(answer, scheme)]
 
 
-def members_table(answer: dict[str, Any]) -> list[str]:
+def members_table(answer: dict[str, Any], scheme: str) -> list[str]:
     """Lay out the members of an answer, with a header.
 
     Args:
         answer: the object of /v1/status, or of a change of members, as adminclient returns it.
+        scheme: http or https, by which the node was asked.
     """
     members = sorted(answer.get("members") or [], key=lambda member: int(member["node_id"]))
     rows = [
@@ -159,7 +162,7 @@ def members_table(answer: dict[str, Any]) -> list[str]:
         for member in members
         if member.get("refusal")
     ]
-    return [styled(header, "bold", sys.stdout), *body, *refused, *_where_lag_is_known(members)]
+    return [styled(header, "bold", sys.stdout), *body, *refused, *_where_lag_is_known(members, scheme)]
 
 
 def _cell(text: str | None) -> str | None:
@@ -167,7 +170,7 @@ def _cell(text: str | None) -> str | None:
     return None if text is None else printable(text)
 
 
-def _where_lag_is_known(members: list[dict[str, Any]]) -> list[str]:
+def _where_lag_is_known(members: list[dict[str, Any]], scheme: str) -> list[str]:
     """Say whom to ask for MATCH and LAG, where the asked node does not lead."""
     if any(member.get("match_index") is not None for member in members):
         return []
@@ -176,7 +179,8 @@ def _where_lag_is_known(members: list[dict[str, Any]]) -> list[str]:
         return ["MATCH and LAG are known to a leader alone, and the asked node knows none"]
     # The address is that of the peer port; a node does not know the admin port of another one.
     host = printable(str(leader.get("address"))).rpartition(":")[0]
-    ask = f"ask node {leader['node_id']} with --admin http://{host}:PORT, the listen.admin of its node.toml"
+    url = f"{scheme}://{host}:PORT"
+    ask = f"ask node {leader['node_id']} with --admin {url}, the listen.admin of its node.toml"
     return [f"MATCH and LAG are known to the leader alone: {ask}"]
 
 
