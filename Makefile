@@ -54,7 +54,7 @@ test: style java maven strace systemd-analyze promtool kcat chromium toxiproxy #
 	  $(BIN)/python -m pytest $(suite) -m "not long and not alone" $(ON_ALL_CORES_$(suite)) $(ARGS); \
 	  $(if $(filter tests/tidy,$(suite)),wait $$types;) took $(suite);) \
 	echo "== alone"; begun=$$(date +%s); \
-	$(BIN)/python -m pytest $(SUITES) -m "alone and not long" $(ARGS); took "alone: what judges times"; \
+	$(BIN)/python -m pytest $$(grep -rl --include='*.py' 'pytest\.mark\.alone' $(SUITES)) -m "alone and not long" $(ARGS); took "alone: what judges times"; \
 	echo "minutes:$$minutes"
 
 test-long: $(VENV)/.installed-dev java maven strace systemd-analyze helm kcat toxiproxy faketime ## the tests that take minutes: once before a release

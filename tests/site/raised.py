@@ -68,11 +68,13 @@ def _given(tree: ast.AST) -> dict[str, list[ast.expr]]:
 def raised(kinds: set[str]) -> Iterator[Raised]:
     """Yield every call of these classes in the sources of nodes, brokers and commands, by file."""
     for file in sorted(each for package in _PACKAGES for each in (REPOSITORY / package).rglob("*.py")):
-        yield from _in_file(file, kinds)
+        text = file.read_text("utf-8")
+        if any(kind in text for kind in kinds):
+            yield from _in_file(file, text, kinds)
 
 
-def _in_file(file: Path, kinds: set[str]) -> Iterator[Raised]:
-    tree = ast.parse(file.read_text("utf-8"))
+def _in_file(file: Path, text: str, kinds: set[str]) -> Iterator[Raised]:
+    tree = ast.parse(text)
     module = _given(ast.Module([each for each in tree.body if not isinstance(each, _BLOCKS)], []))
     seen: set[ast.Call] = set()
     for block in (*(each for each in ast.walk(tree) if isinstance(each, _FUNCTIONS)), tree):

@@ -313,7 +313,7 @@ def core_purity(path: str, text: str) -> list[Finding]:
 
 def no_pickle(path: str, text: str) -> list[Finding]:
     """Nothing is decoded by a format that can run code; a test may look at whether pickle was touched."""
-    if path in PICKLE_WATCHERS:
+    if path in PICKLE_WATCHERS or not any(each in text for each in _UNSAFE_MODULES):
         return []
     return [
         (line, f"imports {module}")
@@ -329,7 +329,7 @@ def sizes(path: str, text: str) -> list[Finding]:
     lines_max = TEST_FILE_LINES_MAX if path.startswith("tests/") else FILE_LINES_MAX
     if lines > lines_max:
         wrong.append((1, f"has {lines} lines; at most {lines_max}"))
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text)) if lines >= FUNCTION_LINES_MAX else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
@@ -339,7 +339,7 @@ def sizes(path: str, text: str) -> list[Finding]:
 
 def no_sleep(path: str, text: str) -> list[Finding]:
     """A test waits for a condition, never for time to pass; a sleep of 0 only lets others run."""
-    if not path.startswith("tests/"):
+    if not path.startswith("tests/") or "sleep" not in text:
         return []
     tree = ast.parse(text)
     names = {"time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep"}

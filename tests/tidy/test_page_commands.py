@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def can_be_run(text: str) -> list[str]:
     return [step.command for step in steps(text) if step.command and why_not_run(step.command) is None]
 
 
+@cache
 def walked_pages() -> set[str]:
     """Pages that a test walks."""
     tests = (path.read_text("utf-8") for path in Path(REPOSITORY / "tests").rglob("test_*.py"))

@@ -35,7 +35,7 @@ MODULE = re.compile(
 
 def paragraphs(text: str) -> Iterator[str]:
     """Yield what the docstrings of a file name as their sources, each on one line."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text)) if "Source:" in text else ():
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             for each in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
                 if found := re.search(r"(?<![\w`])Source:\s+(.+)", each, re.DOTALL):
