@@ -31,8 +31,8 @@ ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/scenarios := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/model := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
-# these wait for time-outs half of the time
-ON_ALL_CORES_tests/integration := -n 3 --dist loadfile
+# these wait for time-outs half of the time, and begin with the longest files (tests/integration/conftest.py)
+ON_ALL_CORES_tests/integration := -n 3 --dist loadfile --no-loadscope-reorder
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 # both wait most of the time, for strikes and for virtual machines: they run together
 ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile

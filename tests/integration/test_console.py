@@ -28,7 +28,7 @@ from quorum.console import files
 from quorum.console.server import ConsoleOptions, serving
 from quorum.local import Ensemble, ensemble_in_thread, in_thread
 from tests.support.certificates import Authority
-from tests.support.nodes import clean_environment, eventually
+from tests.support.nodes import eventually, server_environment
 
 WAIT_S = 30.0
 STATIC = Path(files.__file__).parent / "static"
@@ -330,7 +330,7 @@ def test_a_console_that_only_reads_refuses_every_change(quorum: Ensemble) -> Non
 def process(*words: str, scheme: str = "http") -> Iterator[tuple[Console, subprocess.Popen[str]]]:
     """Run the command, and yield it once it serves."""
     command = [sys.executable, "-m", "quorum", *words, "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as running:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=server_environment()) as running:
         try:
             assert running.stdout is not None
             line = running.stdout.readline()

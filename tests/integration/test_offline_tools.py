@@ -29,7 +29,7 @@ from quorum.raft.journal.format import SECTOR_BYTES
 from quorum.raft.journal.note import NOTE_NAME, DurableEnd, NoteFile
 from quorum.raft.snapshots.format import SnapshotReader
 from tests.support.node_configs import SMALL_SEGMENTS, loopback_configs
-from tests.support.nodes import clean_environment
+from tests.support.nodes import server_environment
 
 DEADLINE_S = 30.0
 ZNODES = 150
@@ -344,7 +344,7 @@ def test_a_reader_that_goes_is_no_damage(written: Written) -> None:
             arguments,
             stdout=standard_output,
             stderr=subprocess.PIPE,
-            env=clean_environment(),
+            env=server_environment(),
             check=False,
             text=True,
         )
@@ -639,6 +639,6 @@ def test_a_data_directory_of_quorate_up_names_those_of_its_nodes(tool: Tool, tmp
 def test_the_command_itself(written: Written) -> None:
     command = (sys.executable, "-m", "quorum", "journal", "verify", str(written.data_dir))
     flip(written.segments()[0], 100)
-    done = subprocess.run(command, capture_output=True, env=clean_environment(), check=False, text=True)
+    done = subprocess.run(command, capture_output=True, env=server_environment(), check=False, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")

@@ -23,7 +23,7 @@ from quorum.metadata import paths
 from quorum.metadata.rotation import check_value
 from quorum.metadata.trust import Trust
 from tests.support.broker_cluster import BrokerCluster
-from tests.support.nodes import clean_environment, eventually
+from tests.support.nodes import eventually, server_environment
 from tests.support.request_relay import RequestRelay
 
 WAIT_S = 60.0
@@ -81,7 +81,7 @@ class Secrets:
         """Run the command to its end."""
         command = self.command(self.cluster.nodes.hosts, folder, *lines)
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=WAIT_S, env=clean_environment()
+            command, capture_output=True, text=True, check=False, timeout=WAIT_S, env=server_environment()
         )
 
     def replace(self, folder: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_secret_is_replaced_under_load(secrets: Secrets, tmp_path: Path) -> No
         load.moved()
         relay = Interrupting(cluster.nodes.nodes[1].client_port, ANSWERED)
         command = secrets.command(relay.address, tmp_path, NEW, OLD)
-        with subprocess.Popen(command, env=clean_environment()) as interrupted:
+        with subprocess.Popen(command, env=server_environment()) as interrupted:
             eventually(lambda: relay.left < 0, WAIT_S, "the command is amid its work")
             interrupted.kill()
         relay.close()

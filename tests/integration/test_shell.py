@@ -14,7 +14,7 @@ from quorum.cli.shell import run
 from quorum.client import BadVersionError, NoNodeError, NoParentError, NoServerError, NotEmptyError
 from quorum.errors import QuorateError, UsageError
 from tests.support.clients import hosts, root, system
-from tests.support.nodes import REPOSITORY, clean_environment
+from tests.support.nodes import REPOSITORY, server_environment
 
 __all__ = ["hosts", "root", "system"]
 
@@ -177,7 +177,7 @@ def start_watch(hosts: str, *words: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
-        env=clean_environment(),
+        env=server_environment(),
     )
 
 

@@ -22,7 +22,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from quorum.cli.main import main
 from tests.support.broker_cluster import SHORT_SESSION_MS, BrokerCluster
-from tests.support.nodes import clean_environment, eventually, hold_port
+from tests.support.nodes import eventually, hold_port, server_environment
 
 WAIT_S = 60.0
 RECORDS = 30
@@ -133,7 +133,7 @@ class Terminal:
             stdout=inner,
             stderr=inner,
             # What a shell may have exported before the terminal got another size.
-            env={**clean_environment(), "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **environment},
+            env={**server_environment(), "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **environment},
             start_new_session=True,
         )
         self.output = b""

@@ -43,7 +43,7 @@ from typing import Final, NamedTuple
 import psutil
 
 from tests.site.pages import Block, blocks
-from tests.support.nodes import clean_environment, eventually, held_ports, tail
+from tests.support.nodes import eventually, held_ports, server_environment, tail
 from tests.tidy.rules import REPOSITORY
 
 DEADLINE_S: Final = 120.0
@@ -358,7 +358,7 @@ def _environment(folder: Path, addresses: Mapping[str, str]) -> dict[str, str]:
         (programs / name).chmod(0o755)
     profiles = folder / "bin/profiles.toml"
     profiles.write_text("".join(["[page]\n", *(f'{key} = "{value}"\n' for key, value in addresses.items())]))
-    return clean_environment(
+    return server_environment(
         PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
         PWD=str(folder),
         QUORATE_PROFILE="page",

@@ -35,9 +35,9 @@ from tests.support.nodes import (
     NodeError,
     QuorateNodes,
     Settings,
-    clean_environment,
     eventually,
     hold_port,
+    server_environment,
     tail,
     toml,
 )
@@ -178,7 +178,7 @@ class BrokerCluster:
     @property
     def environment(self) -> dict[str, str]:
         """Environment of the brokers' processes."""
-        return clean_environment()
+        return server_environment()
 
     def start_broker(self, broker_id: int) -> None:
         """Start one broker without waiting."""
