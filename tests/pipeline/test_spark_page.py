@@ -15,8 +15,6 @@ from quorum.local import ensemble_in_thread
 from tests.site.programs import blocks, readdressed
 from tests.support.topic_cluster import Record, topic_cluster
 
-pytestmark = pytest.mark.usefixtures("small_plans")
-
 
 # Other tests run the same formats; this one says that the page is right.
 @pytest.mark.long
