@@ -21,8 +21,6 @@ from tests.pipeline.recorded import SAMPLED, RecordedRun, broken, sound
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 COUNTS = ("produced", "consumed", "waiting", "lost", "reread")
 
-pytestmark = pytest.mark.usefixtures("small_plans")
-
 
 def test_a_recorded_run_is_audited(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]

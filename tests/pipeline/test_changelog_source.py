@@ -30,8 +30,6 @@ from quorum.errors import UnreachableError
 from quorum.local.embedded import Ensemble, ensemble_in_thread
 from tests.pipeline.histories import Change
 
-pytestmark = pytest.mark.usefixtures("small_plans")
-
 DEADLINE_S = 60
 #: Nothing listens there.
 DEAD = "http://127.0.0.1:1"

@@ -25,8 +25,6 @@ from tests.chaos.__main__ import main as check_again
 from tests.chaos.workloads import WORKLOADS
 from tests.pipeline.recorded import SAMPLED, RecordedRun, broken, judged, sound
 
-pytestmark = pytest.mark.usefixtures("small_plans")
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:

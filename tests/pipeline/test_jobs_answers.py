@@ -17,8 +17,6 @@ WHOLE = history(16)
 #: The others begin in the middle: without and with the tree as it was then.
 HISTORIES = {"whole": WHOLE, "cut": WHOLE[60:], "tree": beginning_with_tree(WHOLE, 50)}
 
-pytestmark = pytest.mark.usefixtures("small_plans")
-
 
 def frame(spark: SparkSession, rows: Sequence[Change]) -> DataFrame:
     shuffled = list(rows)

@@ -29,8 +29,7 @@ from quorum.local import ensemble, in_thread
 from tests.pipeline import oracle
 from tests.pipeline.histories import Change
 from tests.support.nodes import eventually
-
-pytestmark = pytest.mark.usefixtures("small_plans")
+from tests.support.spark_jvm import SHORT_LIVED, SMALL_PLANS
 
 DEADLINE_S = 120.0
 
@@ -292,23 +291,41 @@ def test_a_partition_that_did_not_exist_is_an_error(
     assert code == 1 and "partition orders-9 is not in the history" in err
 
 
-def test_a_job_of_its_own_process_fails_in_two_lines(tmp_path: Path) -> None:
+@pytest.fixture
+def own_process(tmp_path: Path) -> dict[str, str]:
+    """The environment of a job that starts a Spark of its own, which lives as long as the test."""
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    settings = {**SHORT_LIVED, **SMALL_PLANS}
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    return {**os.environ, "SPARK_CONF_DIR": str(folder)}
+
+
+def test_a_job_of_its_own_process_fails_in_two_lines(own_process: dict[str, str], tmp_path: Path) -> None:
     damaged = tmp_path / "history.parquet"
     damaged.write_text("no parquet")
     words = [sys.executable, "-m", "pipeline.jobs.flapping", "--input", str(damaged)]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    ended = subprocess.run(
+        words, env=own_process, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     # What the JVM itself says about Spark's options comes first.
     lines = [line for line in ended.stderr.splitlines() if not line.startswith("WARNING: ")]
     assert (ended.returncode, ended.stdout, len(lines)) == (1, "", 2), ended.stderr
     assert lines[0].startswith("error: ") and str(damaged) in lines[0] and lines[1].startswith("remedy: ")
 
 
-def test_follow_ends_quietly_with_an_interrupt(cluster: Cluster) -> None:
+def test_follow_ends_quietly_with_an_interrupt(own_process: dict[str, str], cluster: Cluster) -> None:
     words = [sys.executable, "-m", "quorum", "pipeline", "controller_timeline", "--admin", cluster.url]
     words += ["--follow", "--every", "1", "--format", "json"]
     # A session of its own: the terminal interrupts Spark's JVM and workers as well.
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        words,
+        env=own_process,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as following:
         assert following.stdout is not None
         answer = json.loads(following.stdout.readline())

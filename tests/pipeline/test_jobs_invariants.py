@@ -6,7 +6,6 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.jobs import invariants
@@ -16,8 +15,6 @@ from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import ControllerRecord, TopicRecord
 from tests.pipeline.histories import Player
-
-pytestmark = pytest.mark.usefixtures("small_plans")
 
 Seen = list[tuple[str, int, str, str]]
 REPLICAS = (1, 2, 3)

@@ -28,8 +28,6 @@ Assignments = dict[PartitionKey, tuple[int, ...]]
 Moves = list[tuple[str, int, list[int]]]
 Finding = tuple[str, str | None, int | None, int | None]
 
-pytestmark = pytest.mark.usefixtures("small_plans")
-
 
 def changes_of(spark: SparkSession, racks: Mapping[int, str | None], assigned: Assignments) -> DataFrame:
     """A change log that ends with these brokers and assignments, and has others before."""

@@ -16,8 +16,6 @@ from tests.site.pages import blocks_of
 from tests.site.programs import readdressed
 from tests.support.topic_cluster import Record, topic_cluster
 
-pytestmark = pytest.mark.usefixtures("small_plans")
-
 
 # Other tests run the same formats; this one says that the page is right.
 @pytest.mark.long

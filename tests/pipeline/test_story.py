@@ -36,8 +36,6 @@ from tests.pipeline.histories import Change
 
 SEED = 20_262
 
-pytestmark = pytest.mark.usefixtures("small_plans")
-
 
 @dataclass
 class Told:
