@@ -64,7 +64,7 @@ class GroupLag(NamedTuple):
 
 
 def committed_in(row: Mapping[str, Any]) -> dict[PartitionKey, int]:
-    """Return {partition: the offset that comes next} of a row of `/v1/groups`, without those that have none."""
+    """Return {partition: the offset that comes next} of a row of `/v1/groups`, where there is one."""
     return {
         PartitionKey(each["topic"], each["partition"]): each["offset"]
         for each in row["offsets"]
