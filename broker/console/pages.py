@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from aiohttp import web
 
 from broker.client import BrokerClient
+from broker.client.errors import BrokerRequestError
 from broker.client.goals import ResetGoal, moment_ms, reset_goals
 from broker.console import records
 from broker.console.kafka import Group, KafkaAsker, LogsSeen
@@ -23,6 +24,7 @@ from broker.console.past_groups import past_groups
 from broker.console.rates import Rate
 from broker.console.rates import shown as shown_rate
 from broker.console.topics import ShownPartition, Topic, TopicCopy, Topics, past_topics
+from controller.wire.codes import ErrorCode
 from quorum.admin.reading import Says, fields_of, read_query
 from quorum.admin.view import BadInputError, json_answer
 from quorum.console.extension import Lists, PageCall
@@ -164,7 +166,13 @@ class Pages:
 
     async def _settings(self, call: PageCall, name: str) -> list[dict[str, object]]:
         client = await self._kafka.client(call.upstream)
-        rows = (await client.describe_topic_configs([name])).get(name, [])
+        try:
+            rows = (await client.describe_topic_configs([name])).get(name, [])
+        except BrokerRequestError as error:
+            if error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            # Brokers have heard of its end before this console, or cannot read its record.
+            rows = []
         found: list[dict[str, object]] = [
             {"name": row.name, "value": row.value, "changed": row.source == _TOPIC_SOURCE} for row in rows
         ]

@@ -140,6 +140,18 @@ def test_a_topic_is_deleted_by_its_name_and_stays_in_the_past(pages: Pages, zook
     expect(pages.get("topic", name="orders")).to_contain_text("unknown")
 
 
+def test_a_topic_that_brokers_do_not_know_has_a_page_without_settings(
+    pages: Pages, zookeeper: KazooClient
+) -> None:
+    # Its record cannot be read. So it is, too, while a topic is deleted, until the console hears of it.
+    zookeeper.create("/brokers/topics/damaged", b"{")
+    pages.open("#/topics/damaged?tab=settings")
+    expect(pages.get("setting")).to_have_count(0)
+    expect(pages.tab.locator("main .caption").first).to_contain_text("/brokers/topics/damaged")
+    zookeeper.delete("/brokers/topics/damaged")
+    pages.wait("empty")
+
+
 def test_the_heat_map_moves_by_keys(pages: Pages) -> None:
     tab = pages.open("#/partitions?show=all")
     cells = int(pages.get("heatmap").get_attribute("data-cells") or "")
