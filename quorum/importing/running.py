@@ -119,25 +119,26 @@ class _LiveImport:
         """Copy, then follow until `stop` is set, or cut over."""
         begun_s = self._loop.time()
         await self._rounds.begin()
+        work = asyncio.ensure_future(self._cut_over(begun_s) if self._wanted.cutover else self._follow())
+        stopping = asyncio.ensure_future(stop.wait())
         reporting = asyncio.ensure_future(self._keep_reporting())
+        tasks = (work, stopping, reporting)
         try:
-            work = asyncio.ensure_future(self._cut_over(begun_s) if self._wanted.cutover else self._follow())
-            stopping = asyncio.ensure_future(stop.wait())
-            try:
-                await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (work, stopping):
-                    if not task.done():
-                        task.cancel()
-                        with contextlib.suppress(asyncio.CancelledError):
-                            await task
-            if work.done() and not work.cancelled():
-                work.result()
-            elif self._wanted.cutover:
-                remedy = "run it again: it goes on where it was, and the target stays closed until then"
-                raise ImportFailedError("the cutover was interrupted", remedy)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            reporting.cancel()
+            for task in tasks:
+                if not task.done():
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+        if not work.cancelled():
+            work.result()
+        elif not reporting.cancelled():
+            # Its output cannot be written.
+            reporting.result()
+        elif self._wanted.cutover:
+            remedy = "run it again: it goes on where it was, and the target stays closed until then"
+            raise ImportFailedError("the cutover was interrupted", remedy)
 
     async def _keep_reporting(self) -> None:
         while True:

@@ -8,6 +8,8 @@ import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +36,7 @@ from tests.support.importing import (
     last_line,
     new_source,
     secured_source,
+    until_it_follows,
 )
 from tests.support.node_configs import free_ports
 from tests.support.nodes import eventually
@@ -238,6 +241,15 @@ def test_a_source_that_still_changes_is_told_and_can_be_cut_over_later(
         assert main(target.words(source, "--cutover", "--quiet", "0.3")) == 0
         theirs.delete("/busy")
     assert last_line(capsys)["phase"] == "done"
+
+
+def test_an_import_ends_when_nobody_reads_its_lines_any_more(target: Target, source: ZooKeeper) -> None:
+    command = [sys.executable, "-P", "-m", "quorum", *target.words(source)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        until_it_follows(process)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(DEADLINE_S) == 128 + signal.SIGPIPE
 
 
 def test_containers_and_ttl_nodes_come_from_a_servers_files(auth: str, tmp_path: Path, capsys: Lines) -> None:
