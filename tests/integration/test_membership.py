@@ -100,6 +100,29 @@ def nodes() -> Iterator[QuorateNodes]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def members_that_stay() -> Iterator[QuorateNodes]:
+    with QuorateNodes() as running:
+        yield running
+
+
+@pytest.fixture
+def stable(members_that_stay: QuorateNodes) -> QuorateNodes:
+    """Three ready nodes, shared: a test may kill any of them, and changes no member."""
+    for node_id in members_that_stay.node_ids:
+        if not members_that_stay.running(node_id):
+            members_that_stay.start_node(node_id)
+    members_that_stay.wait_ready()
+    return members_that_stay
+
+
+@pytest.fixture(scope="module")
+def lone() -> Iterator[QuorateNodes]:
+    """One node, shared by tests that change nothing."""
+    with QuorateNodes(nodes=1) as running:
+        yield running
+
+
 def test_three_become_five_and_three_again_while_clients_write(nodes: QuorateNodes) -> None:
     leader = nodes.leader()
     stays, other = (node_id for node_id in nodes.node_ids if node_id != leader)
@@ -205,20 +228,6 @@ def test_a_lost_disk_is_refused_until_it_is_replaced(nodes: QuorateNodes) -> Non
         assert connection.call(SET_DATA, set_body("/written", b"after"))[0] == 0
     eventually(lambda: members(nodes, nodes.leader())[lost]["role"] == "refused", DEADLINE_S)
     assert nodes.get(lost, "/readyz")[0] == 503
-
-
-def test_leadership_goes_where_it_is_asked_to_whoever_is_asked(nodes: QuorateNodes) -> None:
-    writers = [SteadyWriter(nodes.host(node_id), f"/at-{node_id}", window=8) for node_id in nodes.node_ids]
-    for target in (2, 3, 1):
-        for asked in nodes.node_ids:
-            answer = done(nodes, asked, "POST", "/v1/leader", {"node_id": target})
-            assert answer["leader_id"] == target == nodes.status(asked)["leader_id"]
-        go_on(writers)
-    for writer in writers:
-        writer.stop()
-        assert not writer.error
-        writer.check(nodes.host(1))
-    nodes.one_digest()
 
 
 def test_one_survivor_goes_on_as_a_new_cluster(nodes: QuorateNodes) -> None:
@@ -409,6 +418,57 @@ def test_pings_behind_a_reconfig_that_waits_for_a_majority_are_answered() -> Non
         assert voters(nodes, leader) == {leader, staying}
 
 
+def test_an_accepted_change_that_cannot_commit_is_unknown_not_failed(nodes: QuorateNodes) -> None:
+    leader = nodes.leader()
+    frozen = [node_id for node_id in nodes.node_ids if node_id != leader]
+    for node_id in frozen:
+        nodes.pause(node_id)
+    code, answer = nodes.change(leader, "POST", "/v1/members", {"node_id": 4, "address": "127.0.0.1:1"})
+    for node_id in frozen:
+        nodes.resume(node_id)
+    if code == 503:
+        assert answer["definite"], "the leader had found out before it was asked"
+        return
+    assert (code, answer["definite"]) == (504, False), answer
+    assert "outcome unknown" in answer["error"]
+    nodes.wait_ready()
+
+
+def test_a_hand_over_to_a_node_that_stands_still_is_told_as_soon_as_it_is_given_up() -> None:
+    """Not by the deadline of requests, which is longer than anybody here waits."""
+    raft: dict[str, object] = {"election_timeout_ms": [4000, 5000], "forward_deadline_ms": 60_000}
+    with QuorateNodes(settings={**QUICK_SESSIONS, "raft": raft}) as nodes:
+        leader = nodes.leader()
+        asked, still = (node_id for node_id in nodes.node_ids if node_id != leader)
+        nodes.pause(still)
+        code, answer = nodes.change(asked, "POST", "/v1/leader", {"node_id": still})
+        assert (code, answer["definite"]) == (504, False), answer
+        told = f"node {still} did not take over in time, and node {leader} leads term "
+        assert told in answer["error"]
+        assert "it may still take over" in answer["remedy"]
+        # By now its silence is known.
+        code, answer = nodes.change(leader, "POST", "/v1/leader", {"node_id": still})
+        assert code == 409, answer
+        assert "it has been silent for" in answer["error"]
+        nodes.resume(still)
+        nodes.wait_ready()
+
+
+def test_leadership_goes_where_it_is_asked_to_whoever_is_asked(stable: QuorateNodes) -> None:
+    nodes = stable
+    writers = [SteadyWriter(nodes.host(node_id), f"/at-{node_id}", window=8) for node_id in nodes.node_ids]
+    for target in (2, 3, 1):
+        for asked in nodes.node_ids:
+            answer = done(nodes, asked, "POST", "/v1/leader", {"node_id": target})
+            assert answer["leader_id"] == target == nodes.status(asked)["leader_id"]
+        go_on(writers)
+    for writer in writers:
+        writer.stop()
+        assert not writer.error
+        writer.check(nodes.host(1))
+    nodes.one_digest()
+
+
 BAD: list[tuple[str, str, bytes | None, int, str]] = [
     ("POST", "/v1/leader", None, 400, "JSON"),
     ("POST", "/v1/leader", b"{", 400, "JSON"),
@@ -462,7 +522,8 @@ BAD: list[tuple[str, str, bytes | None, int, str]] = [
 ]
 
 
-def test_bad_requests_are_refused_by_every_node_and_change_nothing(nodes: QuorateNodes) -> None:
+def test_bad_requests_are_refused_by_every_node_and_change_nothing(stable: QuorateNodes) -> None:
+    nodes = stable
     leader = nodes.leader()
     before = nodes.status(leader)["zxid"], members(nodes, leader).keys()
     for asked in (leader, leader % 3 + 1):
@@ -478,28 +539,27 @@ def test_bad_requests_are_refused_by_every_node_and_change_nothing(nodes: Quorat
 
 
 @pytest.mark.parametrize("action", ["replace", "remove"])
-def test_the_only_voter_cannot_go_and_the_command_says_what_to_do(action: str) -> None:
-    with QuorateNodes(nodes=1) as lone:
-        before = members(lone, 1)[1]
-        ended = quorate("members", action, "1", "--admin", lone.admin_url(1))
-        assert ended.returncode == 1
-        assert ended.stdout == ""
-        error, remedy = ended.stderr.splitlines()
-        assert error == f"error: node 1 cannot be {action.rstrip('e')}ed: it is the only voter"
-        assert remedy.startswith("remedy: add another one first")
-        # The request and its refusal are in the log.
-        assert members(lone, 1) == {1: {**before, "match_index": before["match_index"] + 2}}
+def test_the_only_voter_cannot_go_and_the_command_says_what_to_do(lone: QuorateNodes, action: str) -> None:
+    before = members(lone, 1)[1]
+    ended = quorate("members", action, "1", "--admin", lone.admin_url(1))
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    error, remedy = ended.stderr.splitlines()
+    assert error == f"error: node 1 cannot be {action.rstrip('e')}ed: it is the only voter"
+    assert remedy.startswith("remedy: add another one first")
+    # The request and its refusal are in the log.
+    assert members(lone, 1) == {1: {**before, "match_index": before["match_index"] + 2}}
 
 
-def test_a_voter_that_is_added_again_is_not_called_a_learner() -> None:
-    with QuorateNodes(nodes=1) as lone:
-        address = lone.peer_address(1)
-        told = quorate("members", "add", "1", address, "--admin", lone.admin_url(1)).stdout
-        assert told.startswith(f"node 1 at {address} is a voter already, nothing was changed")
-        assert "quorate members replace 1" in told
+def test_a_voter_that_is_added_again_is_not_called_a_learner(lone: QuorateNodes) -> None:
+    address = lone.peer_address(1)
+    told = quorate("members", "add", "1", address, "--admin", lone.admin_url(1)).stdout
+    assert told.startswith(f"node 1 at {address} is a voter already, nothing was changed")
+    assert "quorate members replace 1" in told
 
 
-def test_a_follower_names_the_leader_to_ask_for_the_lag(nodes: QuorateNodes) -> None:
+def test_a_follower_names_the_leader_to_ask_for_the_lag(stable: QuorateNodes) -> None:
+    nodes = stable
     leader = nodes.leader()
     follower = next(node_id for node_id in nodes.node_ids if node_id != leader)
     for command in (("members", "list"), ("status",)):
@@ -508,7 +568,8 @@ def test_a_follower_names_the_leader_to_ask_for_the_lag(nodes: QuorateNodes) -> 
         assert "known to the leader" not in quorate(*command, "--admin", nodes.admin_url(leader)).stdout
 
 
-def test_what_cannot_be_done_now_is_refused_with_the_reason(nodes: QuorateNodes) -> None:
+def test_what_cannot_be_done_now_is_refused_with_the_reason(stable: QuorateNodes) -> None:
+    nodes = stable
     leader = nodes.leader()
     follower, other = (node_id for node_id in nodes.node_ids if node_id != leader)
     code, answer = nodes.change(follower, "POST", "/v1/members", {"node_id": leader, "replace": True})
@@ -550,39 +611,3 @@ def test_what_cannot_be_done_now_is_refused_with_the_reason(nodes: QuorateNodes)
     assert {row["node_id"]: row["role"] for row in json.loads(told.stdout)["members"]}[
         follower
     ] == "unreachable"
-
-
-def test_an_accepted_change_that_cannot_commit_is_unknown_not_failed(nodes: QuorateNodes) -> None:
-    leader = nodes.leader()
-    frozen = [node_id for node_id in nodes.node_ids if node_id != leader]
-    for node_id in frozen:
-        nodes.pause(node_id)
-    code, answer = nodes.change(leader, "POST", "/v1/members", {"node_id": 4, "address": "127.0.0.1:1"})
-    for node_id in frozen:
-        nodes.resume(node_id)
-    if code == 503:
-        assert answer["definite"], "the leader had found out before it was asked"
-        return
-    assert (code, answer["definite"]) == (504, False), answer
-    assert "outcome unknown" in answer["error"]
-    nodes.wait_ready()
-
-
-def test_a_hand_over_to_a_node_that_stands_still_is_told_as_soon_as_it_is_given_up() -> None:
-    """Not by the deadline of requests, which is longer than anybody here waits."""
-    raft: dict[str, object] = {"election_timeout_ms": [4000, 5000], "forward_deadline_ms": 60_000}
-    with QuorateNodes(settings={**QUICK_SESSIONS, "raft": raft}) as nodes:
-        leader = nodes.leader()
-        asked, still = (node_id for node_id in nodes.node_ids if node_id != leader)
-        nodes.pause(still)
-        code, answer = nodes.change(asked, "POST", "/v1/leader", {"node_id": still})
-        assert (code, answer["definite"]) == (504, False), answer
-        told = f"node {still} did not take over in time, and node {leader} leads term "
-        assert told in answer["error"]
-        assert "it may still take over" in answer["remedy"]
-        # By now its silence is known.
-        code, answer = nodes.change(leader, "POST", "/v1/leader", {"node_id": still})
-        assert code == 409, answer
-        assert "it has been silent for" in answer["error"]
-        nodes.resume(still)
-        nodes.wait_ready()
