@@ -289,7 +289,9 @@ ASSIGNMENT_BYTES = 1024 * 1024 // MEMBERS + 1
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[BlockingBrokers]:
-    with brokers_in_thread(2, settings={"groups": {"group_initial_rebalance_delay_ms": 500}}) as running:
+    # Between two of the crowd's joins may be no more than this, or the first generation lacks the later ones.
+    # The crowd shares this process's lock with the brokers, so half a second of a busy machine is not enough.
+    with brokers_in_thread(2, settings={"groups": {"group_initial_rebalance_delay_ms": 2000}}) as running:
         yield running
 
 
