@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from quorum.client import ClientError, ConnectionLossError, NoServerError, SessionExpiredError
 from quorum.client.sasl import Login
@@ -87,12 +87,13 @@ async def _import_files(wanted: Wanted, report: Report) -> None:
     rounds = ImportRounds(source, target)
     await rounds.begin()
     totals = await rounds.copy_all()
-    await _open(rounds, totals, report, begun_s, lifetimes_known=True)
+    report(await _open(rounds, totals, begun_s, lifetimes_known=True))
 
 
 async def _open(
-    rounds: ImportRounds, totals: ReadTotals, report: Report, begun_s: float, *, lifetimes_known: bool
-) -> None:
+    rounds: ImportRounds, totals: ReadTotals, begun_s: float, *, lifetimes_known: bool
+) -> Mapping[str, object]:
+    """Compare both trees and open the target; return the last line of the report."""
     compared = await rounds.compare(totals)
     source_zxid, next_zxid = await rounds.open()
     lifetimes = {
@@ -101,7 +102,7 @@ async def _open(
     }
     seconds = round(asyncio.get_running_loop().time() - begun_s, 3)
     zxids = {"source_zxid": source_zxid, "next_zxid": next_zxid}
-    report({"phase": "done", **compared, **lifetimes, **zxids, "seconds": seconds})
+    return {"phase": "done", **compared, **lifetimes, **zxids, "seconds": seconds}
 
 
 class _LiveImport:
@@ -119,9 +120,9 @@ class _LiveImport:
         """Copy, then follow until `stop` is set, or cut over."""
         begun_s = self._loop.time()
         await self._rounds.begin()
+        reporting = asyncio.ensure_future(self._keep_reporting())
         work = asyncio.ensure_future(self._cut_over(begun_s) if self._wanted.cutover else self._follow())
         stopping = asyncio.ensure_future(stop.wait())
-        reporting = asyncio.ensure_future(self._keep_reporting())
         tasks = (work, stopping, reporting)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -132,7 +133,7 @@ class _LiveImport:
                     with contextlib.suppress(asyncio.CancelledError):
                         await task
         if not work.cancelled():
-            work.result()
+            self._report(work.result())
         elif not reporting.cancelled():
             # Its output cannot be written.
             reporting.result()
@@ -194,14 +195,14 @@ class _LiveImport:
             self._source.missed = True
             await self._wait_for_source()
 
-    async def _follow(self) -> None:
+    async def _follow(self) -> NoReturn:
         await self._copy()
         self._phase = "following"
         while True:
             await self._take_changes()
             await self._source.news.wait()
 
-    async def _cut_over(self, begun_s: float) -> None:
+    async def _cut_over(self, begun_s: float) -> Mapping[str, object]:
         await self._copy()
         self._phase = "following"
         give_up_s = self._loop.time() + self._wanted.timeout_s
@@ -216,7 +217,7 @@ class _LiveImport:
             if self._loop.time() >= give_up_s:
                 raise self._still_changes()
         known = self._wanted.files is not None
-        await _open(self._rounds, totals, self._report, begun_s, lifetimes_known=known)
+        return await _open(self._rounds, totals, begun_s, lifetimes_known=known)
 
     async def _is_quiet(self) -> bool:
         """Tell whether nothing has changed until now that was not taken."""
