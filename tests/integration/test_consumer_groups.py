@@ -70,14 +70,14 @@ def start(
 
 
 def group_record(zookeeper: KazooClient, group: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(zookeeper.get(paths.group_path(group))[0])
+    found: dict[str, Any] = json.loads(zookeeper.retry(zookeeper.get, paths.group_path(group))[0])
     return found
 
 
 def coordinator_id(zookeeper: KazooClient) -> int | None:
     """Return who coordinates; None while nobody does."""
     try:
-        return int(json.loads(zookeeper.get(paths.COORDINATOR)[0])["brokerid"])
+        return int(json.loads(zookeeper.retry(zookeeper.get, paths.COORDINATOR)[0])["brokerid"])
     except NoNodeError:
         return None
 
@@ -86,10 +86,11 @@ def committed(zookeeper: KazooClient, group: str) -> dict[tuple[str, int], int]:
     """Return the offsets in the znodes. One that goes while they are read is gone."""
     offsets: dict[tuple[str, int], int] = {}
     parent = paths.group_offsets_path(group)
-    for topic in zookeeper.get_children(parent):
+    for topic in zookeeper.retry(zookeeper.get_children, parent):
         with suppress(NoNodeError):
-            for partition in zookeeper.get_children(f"{parent}/{topic}"):
-                value = json.loads(zookeeper.get(f"{parent}/{topic}/{partition}")[0])
+            for partition in zookeeper.retry(zookeeper.get_children, f"{parent}/{topic}"):
+                path = f"{parent}/{topic}/{partition}"
+                value = json.loads(zookeeper.retry(zookeeper.get, path)[0])
                 offsets[topic, int(partition)] = value["offset"]
     return offsets
 

@@ -71,14 +71,14 @@ def produce(cluster: BlockingBrokers, topic: str, count: int) -> None:
 
 
 def group_record(zookeeper: KazooClient, group: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(zookeeper.get(paths.group_path(group))[0])
+    found: dict[str, Any] = json.loads(zookeeper.retry(zookeeper.get, paths.group_path(group))[0])
     return found
 
 
 def coordinator_id(zookeeper: KazooClient) -> int | None:
     """Return who coordinates; None while nobody does."""
     try:
-        return int(json.loads(zookeeper.get(paths.COORDINATOR)[0])["brokerid"])
+        return int(json.loads(zookeeper.retry(zookeeper.get, paths.COORDINATOR)[0])["brokerid"])
     except NoNodeError:
         return None
 
@@ -402,7 +402,8 @@ def committed(zookeeper: KazooClient, group: str, topic: str) -> int:
     total = 0
     for partition in range(PARTITIONS):
         try:
-            value, _ = zookeeper.get(paths.group_offset_path(group, PartitionKey(topic, partition)))
+            path = paths.group_offset_path(group, PartitionKey(topic, partition))
+            value, _ = zookeeper.retry(zookeeper.get, path)
         except NoNodeError:
             continue
         total += int(json.loads(value)["offset"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.site.commands import walk
 from tests.support.nodes import eventually
+from tests.tidy.rules import REPOSITORY
 
 MAKE_UP = {"make up": "quorate up"}
 DEADLINE_S = 60.0
@@ -45,6 +46,8 @@ def test_the_tour(tmp_path: Path) -> None:
 
 def test_in_your_tests(tmp_path: Path) -> None:
     with walk("docs/start/in-tests.md", tmp_path) as page:
+        # A plugin of this environment's pytest needs Hypothesis.
+        page.environment["PYTHONPATH"] = str(REPOSITORY)
         page.run()
 
 
