@@ -28,7 +28,7 @@ from tests.chaos.planted import VARIABLE
 from tests.chaos.proxies import Proxies
 from tests.chaos.secured import Secured
 from tests.support.broker_cluster import BrokerCluster, BrokerProcess
-from tests.support.nodes import Node, NodeError, QuorateNodes, clean_environment, hold_port
+from tests.support.nodes import Node, NodeError, QuorateNodes, hold_port, server_environment
 
 LOOKS_MAX: Final = 2
 
@@ -115,7 +115,7 @@ class ProxiedBrokers(BrokerCluster):
     @property
     def environment(self) -> dict[str, str]:
         """Environment of the brokers' processes."""
-        return clean_environment(**self._extra)
+        return server_environment(**self._extra)
 
     def command(self, broker: BrokerProcess) -> list[str]:
         """Write a broker's configuration; return the command that runs it."""

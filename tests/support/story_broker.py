@@ -31,7 +31,7 @@ from quorum.metadata import paths
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
-from tests.support.nodes import clean_environment
+from tests.support.nodes import server_environment
 from tests.support.trust import TRUST
 from tests.support.written_states import create_topic, write_states
 
@@ -266,7 +266,7 @@ class BrokerProcess:
             [sys.executable, "-m", __name__, hosts, str(broker_id), str(session_timeout_ms)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=clean_environment(),
+            env=server_environment(),
         )
         self._output = b""
 

@@ -65,7 +65,7 @@ public final class SecuredClients {
                     sent++;
                 }
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
-                    read += record.key().equals(own) ? 1 : 0;
+                    read += own.equals(record.key()) ? 1 : 0;
                 }
             }
             line.putAll(Map.of("sent", sent, "read", read));
