@@ -77,11 +77,21 @@ def eventually(predicate: Callable[[], Value], deadline_s: float, what: str = ""
         time.sleep(POLL_INTERVAL_S)  # the one pause of the tests: between two looks at a condition
 
 
-def hold_port() -> tuple[socket.socket, int]:
-    """Reserve a free loopback port, bound but not listening: only a server with SO_REUSEADDR gets it."""
+def hold_port(port: int = 0) -> tuple[socket.socket, int]:
+    """Reserve a loopback port, by default a free one; bound but not listening.
+
+    A server, which binds with SO_REUSEADDR, gets it. Another holder, which sets it later, does not.
+
+    Raises:
+        OSError: it is taken or held.
+    """
     holder = socket.socket()
+    try:
+        holder.bind(("127.0.0.1", port))
+    except OSError:
+        holder.close()
+        raise
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
     return holder, int(holder.getsockname()[1])
 
 
@@ -98,9 +108,7 @@ def held_ports(*offsets: int) -> Iterator[int]:
             held.callback(holder.close)
             try:
                 for above in sorted({*offsets} - {0}):
-                    neighbour = held.enter_context(socket.socket())
-                    neighbour.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    neighbour.bind(("127.0.0.1", first + above))
+                    held.callback(hold_port(first + above)[0].close)
             except (OSError, OverflowError):
                 continue
             yield first
