@@ -41,6 +41,7 @@ from tests.support.nodes import (
     tail,
     toml,
 )
+from tests.support.prepared import Server, start_server
 
 HTTP_TIMEOUT_S = 2.0
 #: A broker loads its modules for 2 s of a core; on a busy machine three of them take half a minute.
@@ -69,7 +70,7 @@ class BrokerProcess:
     #: sections of its broker.toml over those of the cluster; a restart reads them again
     settings: dict[str, dict[str, object]]
     holders: list[socket.socket] = field(repr=False)
-    process: subprocess.Popen[bytes] | None = None
+    process: Server | None = None
     paused: bool = False
 
     @property
@@ -186,13 +187,12 @@ class BrokerCluster:
         assert not self.running(broker_id), f"broker {broker_id} runs already"
         broker.paused = False
         with broker.output_path.open("ab") as output:
-            broker.process = subprocess.Popen(
-                self.command(broker),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=broker.folder,
-                env=self.environment,
+            broker.process = start_server(
+                self.command(broker)[1:],
+                output=output.fileno(),
+                folder=broker.folder,
+                environment=self.environment,
+                number=broker_id,
             )
 
     def run_to_end(self, broker_id: int, deadline_s: float = 20.0) -> tuple[int, str]:

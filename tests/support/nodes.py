@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
+from tests.support.prepared import Server, start_server
 from tests.support.zookeeper import ZooKeeper
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -201,7 +202,7 @@ class Node:
     peer_port: int
     admin_port: int
     holders: list[socket.socket] = field(repr=False)
-    process: subprocess.Popen[bytes] | None = None
+    process: Server | None = None
 
     @property
     def config_path(self) -> Path:
@@ -359,13 +360,12 @@ class QuorateNodes:
             options = ("--bootstrap",)
         self._formatted[node_id] = True
         with node.output_path.open("ab") as output:
-            node.process = subprocess.Popen(
-                self.command(node_id, *options),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=node.folder,
-                env=self._environment,
+            node.process = start_server(
+                self.command(node_id, *options)[1:],
+                output=output.fileno(),
+                folder=node.folder,
+                environment=self._environment,
+                number=node_id,
             )
 
     def run_to_end(self, node_id: int, *options: str, deadline_s: float = 20.0) -> tuple[int, str]:
