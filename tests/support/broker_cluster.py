@@ -188,7 +188,7 @@ class BrokerCluster:
         broker.paused = False
         with broker.output_path.open("ab") as output:
             broker.process = start_server(
-                self.command(broker)[1:],
+                self.command(broker),
                 output=output.fileno(),
                 folder=broker.folder,
                 environment=self.environment,

@@ -361,7 +361,7 @@ class QuorateNodes:
         self._formatted[node_id] = True
         with node.output_path.open("ab") as output:
             node.process = start_server(
-                self.command(node_id, *options)[1:],
+                self.command(node_id, *options),
                 output=output.fileno(),
                 folder=node.folder,
                 environment=self._environment,

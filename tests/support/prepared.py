@@ -112,19 +112,20 @@ class Forking:
 
 
 def start_server(
-    arguments: Sequence[str], *, output: int, folder: Path, environment: Mapping[str, str], number: int
+    command: Sequence[str], *, output: int, folder: Path, environment: Mapping[str, str], number: int
 ) -> Server:
     """Start a server without waiting for it.
 
     Args:
-        arguments: what follows the interpreter, with `-m MODULE`.
+        command: an interpreter and its arguments; one of another installation is started as it is.
         output: file descriptor for its standard output and error.
         folder: where it runs. environment: all of its variables.
         number: servers with an odd and an even one have different seeds of hashes.
     """
-    if "PYTHONHASHSEED" in environment or _of_interpreter(environment) != _of_interpreter(_usual()):
+    interpreter, *arguments = command
+    if interpreter != sys.executable or _of_interpreter(environment) != _of_interpreter(_usual()):
         return subprocess.Popen(
-            [sys.executable, *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -132,8 +133,8 @@ def start_server(
             env=dict(environment),
         )
     forking = _forking(number % _FORKING)
-    module = list(arguments[list(arguments).index("-m") + 1 :])
-    request = {"run": module, "folder": str(folder), "environment": dict(environment)}
+    module = arguments.index("-m") + 1
+    request = {"run": arguments[module:], "folder": str(folder), "environment": dict(environment)}
     return ForkedServer(forking, forking.ask(request, output))
 
 
