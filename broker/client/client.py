@@ -9,6 +9,7 @@ Source: Kafka's protocol guide.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -135,12 +136,14 @@ class BrokerClient:
     async def _any(self) -> Link:
         known = [(each.host, each.port) for each in self._metadata.brokers.values()]
         problems: list[str] = []
+        remedy = "start a broker, or correct the addresses"
         for address in dict.fromkeys([*known, *self._bootstrap]):
             try:
                 return await self._link(address)
             except (BrokerUnreachableError, BrokerConnectionLostError) as error:
                 problems.append(error.message)
-        raise NoBrokerAnswersError("; ".join(problems), "start a broker, or correct the addresses")
+                remedy = error.remedy if isinstance(error.__cause__, ssl.SSLError) else remedy
+        raise NoBrokerAnswersError("; ".join(problems), remedy)
 
     async def _broker(self, broker_id: int) -> Link:
         found = self._metadata.brokers[broker_id]

@@ -8,6 +8,7 @@ Source: Kafka's protocol guide, "Protocol Requests"; KIP-35, KIP-511.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,7 +28,7 @@ from controller.wire.connection import (
 from controller.wire.scram import ScramError
 from quorum.config.address import parse_member_address
 from quorum.errors import UsageError, shown, told_by_os
-from quorum.platform.tls import MakeContext
+from quorum.platform.tls import MakeContext, remedy_for_tls
 
 #: The version that every broker knows.
 _API_VERSIONS_VERSION: Final = 0
@@ -163,6 +164,8 @@ class Links:
             raise BrokerUnreachableError(problem, remedy) from error
         except OSError as error:
             problem = f"broker {name} cannot be reached: {told_by_os(error, 'connect')}"
+            if isinstance(error, ssl.SSLError):
+                remedy = remedy_for_tls(error)
             raise BrokerUnreachableError(problem, remedy) from error
         negotiated = False
         try:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from broker.client.proofs import BrokerProof
     from quorum.metadata.paths import PartitionKey
 
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+#: the ports of `quorate up`
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 TIMEOUT_MS: Final = 30_000
 
 #: Carries an action out and returns the exit code.

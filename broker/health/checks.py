@@ -130,7 +130,7 @@ def _broker_hidden(seen: BrokersSeen) -> Iterator[Found]:
     for each in seen.brokers:
         if each.refusal is not None:
             what = f"broker {each.broker_id} does not show its state at {each.admin}: {each.refusal}"
-            remedy = "name that port with --admin, too, and give the file with its token"
+            remedy = "name that port with --admin, too, and give a file with a token that it knows"
             yield Found(f"broker {each.broker_id}", what, remedy, "quorate --token-file FILE doctor")
 
 

@@ -16,7 +16,8 @@ class ErrorCode(IntEnum):
 
     Attributes:
         retriable: Kafka's clients send the same request again, mostly after a look at the metadata.
-        definite: the request had no effect and will have none.
+        definite: the request had no effect and will have none; but an append that waits when its leader steps
+            down gets NOT_LEADER_OR_FOLLOWER, and may be stored. Producers number theirs, to repeat them.
     """
 
     retriable: bool

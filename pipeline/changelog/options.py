@@ -14,9 +14,9 @@ from typing import Final
 
 from pipeline.dialling import TLS_OPTIONS, tls_files
 from pipeline.errors import OptionError
+from quorum.config.dialling import DEFAULT_ADMIN_URLS
 from quorum.config.tls import TlsSection
 
-DEFAULT_ADMIN_URL: Final = "http://127.0.0.1:8181"
 ADMIN: Final = "quorate.admin"
 TOKEN_FILE: Final = "quorate.tokenFile"  # noqa: S105 - the name of an option
 STARTING_ZXID: Final = "startingZxid"
@@ -78,7 +78,7 @@ def read_options(given: Mapping[str, str]) -> ChangelogOptions:
         raise OptionError(ENDING_ZXID, ending, problem, remedy)
     files = tls_files(values, TLS_OPTIONS)
     return ChangelogOptions(
-        nodes=_nodes(values.get(ADMIN.lower(), DEFAULT_ADMIN_URL), is_encrypted=files is not None),
+        nodes=_nodes(values.get(ADMIN.lower(), ",".join(DEFAULT_ADMIN_URLS)), is_encrypted=files is not None),
         token=_token(values),
         starting_zxid=starting,
         ending_zxid=ending,

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.errors import OptionError
-from quorum.cli.commands.status import DEFAULT_ADMIN_URL, add_tls_options
+from quorum.cli.commands.status import DEFAULT_ADMIN, add_tls_options
+from quorum.config.dialling import DEFAULT_ADMIN_URLS
 
 FORMATS: Final = ("table", "json", "csv", "parquet")
 ROWS_DEFAULT: Final = 40
@@ -46,8 +47,8 @@ def add_changelog_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin",
         metavar="URL,…",
-        default=DEFAULT_ADMIN_URL,
-        help=f"admin ports of nodes, any of which is asked (default: {DEFAULT_ADMIN_URL})",
+        default=",".join(DEFAULT_ADMIN_URLS),
+        help=f"admin ports of nodes, any of which is asked (default: {DEFAULT_ADMIN})",
     )
     add_tls_options(parser)
     # The token of `quorate --token-file`, which may also follow the job's name.

@@ -28,6 +28,7 @@ from quorum.platform.tls import peer_subject
 OPEN_PATHS: Final = frozenset(("/livez", "/readyz"))
 READS: Final = frozenset(("GET", "HEAD"))
 _SCHEME: Final = "bearer"
+_HOW_TO_PROVE: Final = "send Authorization: Bearer with a token, or use `quorate --token-file FILE …`"
 #: how long a session lasts
 SESSION_S: Final = 8 * 3600
 #: that are kept at once; the oldest goes
@@ -100,8 +101,7 @@ def cookie_name(request: web.Request) -> str:
 def caller_of(request: web.Request) -> Caller:
     """Return who sends a request, as far as it proves that."""
     gate = request.app[GATE]
-    transport = request.transport
-    subject = None if transport is None or not request.secure else peer_subject(transport)
+    subject = _subject(request)
     by_certificate = "" if subject is None else f"dn:{subject}"
     if gate.holders is None:
         return Caller(by_certificate)
@@ -115,6 +115,12 @@ def caller_of(request: web.Request) -> Caller:
         if holder is not None and gate.holders.has(holder):
             return Caller(holder.name, holder)
     return Caller(by_certificate, None if subject is None else gate.holders.by_subject(subject))
+
+
+def _subject(request: web.Request) -> str | None:
+    """Return the subject of the certificate that a caller shows; None: it shows none."""
+    transport = request.transport
+    return None if transport is None or not request.secure else peer_subject(transport)
 
 
 def identity_of(request: web.Request) -> tuple[str, str] | None:
@@ -148,11 +154,30 @@ def authorize_writes(request: web.Request, paths: Iterable[str]) -> None:
 
 def _require(request: web.Request, holder: AdminHolder | None, needed: AdminRole, about: str = "") -> None:
     if holder is None:
-        remedy = "send Authorization: Bearer with a token, or use `quorate --token-file FILE …`"
-        raise GuardError(401, "this port needs a token", remedy)
+        raise GuardError(401, *_unproved(request))
     if holder.role < needed:
         problem = f"the role {holder.role.name.lower()} does not allow {request.method} {request.path}{about}"
         raise GuardError(403, problem, f"ask as somebody with the role {needed.name.lower()}")
+
+
+def _unproved(request: web.Request) -> tuple[str, str]:
+    """Return (problem, remedy) of a caller that has proved nothing, by what it sent alone.
+
+    A guesser learns only that a guess is wrong: not whether such a token ever was, nor whose it was.
+    """
+    scheme = request.headers.get("Authorization", "").partition(" ")[0].lower()
+    if scheme == _SCHEME:
+        problem = "the token that was sent does not count here: it is mistyped, of another port, or revoked"
+        return problem, "send one of this port's security.admin_tokens_file, or ask its admin for one"
+    if scheme:
+        return "this port takes no Authorization but Bearer", _HOW_TO_PROVE
+    if cookie_name(request) in request.cookies:
+        problem = "the session is over: it was ended, eight hours have passed, or its token was revoked"
+        return problem, "begin another one with a token, by POST /v1/session"
+    if (subject := _subject(request)) is not None:
+        problem = f"the certificate of {shown(subject)} has no role at this port"
+        return problem, "list NAME ROLE dn:SUBJECT in security.admin_tokens_file, or send a token"
+    return "this port needs a token", _HOW_TO_PROVE
 
 
 def _needed(request: web.Request, gate: Gate) -> AdminRole:

@@ -33,7 +33,7 @@ from quorum.errors import (
     printable,
     shown,
 )
-from quorum.platform.tls import DIALLING
+from quorum.platform.tls import DIALLING, remedy_for_tls
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
@@ -42,7 +42,6 @@ CONNECT_TIMEOUT_S = 10.0
 #: for one port of several, before the next one is tried
 _TRY_TIMEOUT_S: Final = 3.0
 NAME_A_NODE: Final = "name the admin port of a node with --admin http://host:port (https:// if it speaks TLS)"
-_NAME_A_SIGNER: Final = "check that this port speaks TLS, and name who signed its certificate with --ca FILE"
 #: statuses of HTTP by which a port says whom it does not answer, and why (guard.py)
 _REFUSALS: Final = (401, 403, 421)
 _HOST: Final = re.compile(r"[\w.:%-]+")
@@ -161,8 +160,9 @@ class NotAnsweredError(UnreachableError):
         reason: why not.
     """
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"{url} did not answer: {reason}", f"look at that node's log, or {NAME_A_NODE}")
+    def __init__(self, url: str, reason: str, remedy: str = "") -> None:
+        known = f"look at that node's log, or {NAME_A_NODE}"
+        super().__init__(f"{url} did not answer: {reason}", remedy or known)
         self.reason = reason
 
 
@@ -224,7 +224,7 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
         with _asked(url, method, path, timeout_s, body) as response:
             content = response.read(ANSWER_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException) as error:
-        raise NotAnsweredError(url, _reason(error, f"nothing came within {timeout_s:g} s")) from error
+        raise _not_answered(url, error, timeout_s) from error
     if len(content) > ANSWER_BYTES_MAX:
         raise NotAnsweredError(url, f"more than {ANSWER_BYTES_MAX} bytes came")
     return response.status, content
@@ -246,8 +246,8 @@ def download(url: str, path: str, timeout_s: float, file: IO[bytes]) -> tuple[in
                 return response.status, response.read(ANSWER_BYTES_MAX)
             while piece := response.read(_PIECE_BYTES):
                 file.write(piece)
-    except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
-        raise NotAnsweredError(url, _reason(error, f"nothing came within {timeout_s:g} s")) from error
+    except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
+        raise _not_answered(url, error, timeout_s) from error
     return response.status, b""
 
 
@@ -270,8 +270,9 @@ def _asked(
             connection.connect()
         except OSError as error:
             reason = _reason(error, f"no connection within {connect_timeout_s:g} s")
-            is_tls = isinstance(error, ssl.SSLError)
-            remedy = _NAME_A_SIGNER if is_tls else f"start the node, or {NAME_A_NODE}"
+            remedy = f"start the node, or {NAME_A_NODE}"
+            if isinstance(error, ssl.SSLError):
+                remedy = remedy_for_tls(error)
             raise NotSentError(f"{url} cannot be reached: {reason}", remedy) from error
         connection.sock.settimeout(timeout_s)
         # A change without a body is one, too.
@@ -283,6 +284,11 @@ def _asked(
         yield connection.getresponse()
     finally:
         connection.close()
+
+
+def _not_answered(url: str, error: OSError | http.client.HTTPException, timeout_s: float) -> NotAnsweredError:
+    remedy = remedy_for_tls(error) if isinstance(error, ssl.SSLError) else ""
+    return NotAnsweredError(url, _reason(error, f"nothing came within {timeout_s:g} s"), remedy)
 
 
 def _reason(error: OSError | http.client.HTTPException, overdue: str) -> str:

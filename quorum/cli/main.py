@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
-from quorum.admin.client import first_listening, use_token
+from quorum.admin.client import use_token
 from quorum.config.dialling import read_dialling
 from quorum.config.logins import PROVING, read_login
 from quorum.config.profiles import DEFAULT_FILE, FILE_VARIABLE, NAME_VARIABLE, read_profile, use_profile
@@ -128,8 +128,6 @@ def _run(words: Sequence[str]) -> int:
             use_token(Path(arguments.token_file))
         _use_tls(arguments)
         _use_login(arguments)
-        if getattr(arguments, "asks_one_node", False):
-            arguments.admin = first_listening(arguments.admin)
         code = cast("Command", arguments.module).run(arguments)
         # here, where an error still has two lines; at the interpreter's end it would be a traceback
         print(end="", flush=True)

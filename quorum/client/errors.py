@@ -147,7 +147,7 @@ class SaslRefusedError(AuthFailedError):
     def __init__(self, server_code: int, name: str) -> None:
         super().__init__(server_code)
         self.message = f"the server does not believe SASL of {name!r}, with {describe_code(server_code).name}"
-        self.remedy = "see that the password is the one of the line in the nodes' security.sasl_users_file"
+        self.remedy = "see that the nodes' security.sasl_users_file has a line of this name and password"
         self.retriable = True
 
 

@@ -1,12 +1,16 @@
-"""Which files of a command line, or of a profile, mean that it dials by TLS. No state."""
+"""Whom a command line asks that names nobody, and which files of it, or of a profile, mean TLS. No state."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from quorum.config.tls import TlsSection, read_material
 from quorum.errors import ConfigError, UsageError
 from quorum.platform.tls import MakeContext
+
+#: the admin ports of `quorate up`
+DEFAULT_ADMIN_URLS: Final = tuple(f"http://127.0.0.1:{port}" for port in (8181, 8182, 8183))
 
 
 def read_dialling(

@@ -25,6 +25,7 @@ from quorum.admin.reading import Says, fields_of, read_object, read_query
 from quorum.admin.server import AdminServer
 from quorum.admin.view import BadInputError, error_answer, json_answer
 from quorum.config.certificates import RELOAD_S, Certificates
+from quorum.config.dialling import DEFAULT_ADMIN_URLS
 from quorum.config.tls import TlsSection
 from quorum.console import leading, runs, znodes
 from quorum.console.extension import Extension, PageCall, Rows, extensions
@@ -43,7 +44,6 @@ from quorum.console.upstream import Upstream, upstream
 from quorum.console.watching import Watcher, overview_fields
 from quorum.console.znodes import CALL, WATCHER, Zxid
 from quorum.doctor.doctor import Scope
-from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS
 from quorum.errors import AddressInUseError, ConfigError, shown
 from quorum.platform.listening import bind
 

@@ -14,11 +14,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from quorum.config.dialling import DEFAULT_ADMIN_URLS
 from quorum.config.logins import FileLogin
 from quorum.config.node import load_node_config
 from quorum.doctor.asking import AdminAsker, asking
 from quorum.doctor.machine_look import Load, admin_urls, look_at_machine, named_configs
-from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS, look_at_quorum
+from quorum.doctor.quorum_look import look_at_quorum
 from quorum.doctor.terms_look import look_at_terms
 from quorum.health.findings import Check, Examined, Report, examine, report, skip_all
 from quorum.health.machine_checks import MACHINE_CHECKS

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from quorum.doctor.asking import AdminAsker, Metrics, RefusedError
 from quorum.errors import UnreachableError, printable
 from quorum.health.seen import MemberSeen, NodeSeen, ProcessSeen, QuorumSeen, RoomSeen
 
 #: where a node of `quorate up` answers
-DEFAULT_ADMIN_URLS: Final = tuple(f"http://127.0.0.1:{port}" for port in (8181, 8182, 8183))
 
 
 async def look_at_quorum(asker: AdminAsker, urls: Sequence[str], *, named: bool) -> QuorumSeen:

@@ -150,7 +150,7 @@ def _admin_silent(seen: QuorumSeen) -> Iterator[Found] | Skipped:
 def _admin_refused(seen: QuorumSeen) -> Iterator[Found]:
     for url, reason in seen.refused.items():
         what = f"the admin port {url} does not show its state: {reason}"
-        yield Found(url, what, "give the file with its token", "quorate --token-file FILE doctor")
+        yield Found(url, what, "give a file with a token that it knows", "quorate --token-file FILE doctor")
 
 
 def _voters_even(seen: QuorumSeen) -> Iterator[Found] | Skipped:

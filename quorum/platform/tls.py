@@ -172,12 +172,28 @@ class TlsMaterial(NamedTuple):
         return context
 
 
+#: OpenSSL's codes of a certificate that nobody who is believed has signed
+_UNTRUSTED: Final = frozenset((2, 18, 19, 20, 21, 27))
+
+
 def _told(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
     return str(error)
+
+
+def remedy_for_tls(error: ssl.SSLError) -> str:
+    """Return what somebody does whose connection to a port ended so."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _UNTRUSTED:
+            return "name who signed its certificate with --ca FILE"
+        return "give it a certificate that is good now and has the name that is dialled, or dial another name"
+    # An alert of the other side: it looked at ours, or wants one.
+    if any(word in (error.reason or "") for word in ("CERTIFICATE", "UNKNOWN_CA")):
+        return "show a certificate that its authorities signed, with --cert FILE and --key FILE"
+    return "check that this port speaks TLS"
 
 
 def not_after_s(certificate: bytes) -> float | None:

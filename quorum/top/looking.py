@@ -14,11 +14,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from quorum.config.dialling import DEFAULT_ADMIN_URLS
 from quorum.console.extension import Extension, Lists, extensions
 from quorum.console.upstream import NodeRefusalError, Upstream, upstream
 from quorum.console.watching import Overview, Watcher, overview_fields
 from quorum.doctor.doctor import Scope
-from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS
 from quorum.errors import QuorateError, UnreachableError
 
 #: how long brokers have for the first answer of all

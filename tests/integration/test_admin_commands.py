@@ -8,8 +8,11 @@ test_admin_http's.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +28,7 @@ from quorum.cli.commands import members, snapshot, status
 from quorum.cli.commands.control_plane import read_control_plane
 from quorum.cli.main import main
 from quorum.errors import UsageError
+from tests.support.certificates import Authority
 
 DEADLINE_S = 30.0
 #: short: a listener that never answers is waited for so long
@@ -320,6 +324,54 @@ def test_a_port_that_wants_a_token_says_so_in_its_own_words(words: list[str], ca
     refusal = {"error": "this port needs a token", "remedy": "give one"}
     with listener(saying(refusal, "401 Unauthorized")) as url:
         assert told(capsys, words, url) == (f"{url}: this port needs a token", "give one")
+
+
+def by_tls(context: ssl.SSLContext) -> Act:
+    def act(connection: socket.socket) -> None:
+        secure = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        with contextlib.suppress(OSError), secure:
+            try:
+                secure.do_handshake()
+                secure.recv(1)
+            except ssl.SSLError:
+                # What is still on its way is taken, so that the alert arrives.
+                os.read(secure.fileno(), 65536)
+
+    return act
+
+
+def test_a_port_that_is_not_believed_or_does_not_believe_is_told_with_what_to_do(
+    tmp_path: Path, capsys: Lines
+) -> None:
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    good, other_name = ours.issue("good"), ours.issue("other", hosts=("elsewhere.example",))
+    stranger = [str(each) for each in theirs.issue("stranger")]
+    capsys.readouterr()
+
+    def remedy(certificate: tuple[Path, Path], *words: str, needs: bool = False) -> str:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        if needs:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(ours.file)
+        with listener(by_tls(context)) as url:
+            return told(capsys, ["status", *words], url.replace("http:", "https:"))[1]
+
+    believing = ("--ca", str(ours.file))
+    assert remedy(good) == "name who signed its certificate with --ca FILE"
+    assert remedy(good, "--ca", str(theirs.file)) == "name who signed its certificate with --ca FILE"
+    assert "or dial another name" in remedy(other_name, *believing)
+    assert "--cert FILE and --key FILE" in remedy(good, *believing, needs=True)
+    shown = ("--cert", stranger[0], "--key", stranger[1])
+    assert "--cert FILE and --key FILE" in remedy(good, *believing, *shown, needs=True)
+
+    def speak_plainly(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with listener(speak_plainly) as url:
+        plain = told(capsys, ["status", *believing], url.replace("http:", "https:"))[1]
+    assert plain == "check that this port speaks TLS"
 
 
 def test_a_silent_quorum_is_said_to_be_silent() -> None:

@@ -284,7 +284,19 @@ def test_a_session_ends_with_the_token_that_it_was_traded_for(tmp_path: Path) ->
         tokens.write_text(f"admin admin {TOKENS['admin']}")
         nodes.reload(1)
         eventually(lambda: port.ask("GET", "/v1/status", Cookie=cookie).status == 401, DEADLINE_S)
-        assert port.ask("GET", "/v1/status", role="operator").status == 401
+        over = port.ask("GET", "/v1/status", Cookie=cookie)
+        assert over.fields["error"].startswith("the session is over")
+        assert "POST /v1/session" in over.fields["remedy"]
+        revoked = port.ask("GET", "/v1/status", role="operator")
+        assert revoked.status == 401
+        assert revoked.fields["error"].startswith("the token that was sent does not count here")
+        assert "security.admin_tokens_file" in revoked.fields["remedy"]
+        # A token that was there once is told as one that never was.
+        guessed = port.ask("GET", "/v1/status", Authorization="Bearer guessed-0123456789abcdef")
+        assert guessed.content == revoked.content
+        assert port.ask("GET", "/v1/status").fields["error"] == "this port needs a token"
+        basic = port.ask("GET", "/v1/status", Authorization="Basic YTpi").fields
+        assert basic["error"] == "this port takes no Authorization but Bearer"
         assert port.ask("GET", "/v1/status", role="admin").status == 200
 
 
@@ -326,7 +338,10 @@ def test_a_certificate_has_the_role_of_its_subject(tmp_path: Path) -> None:
         assert alice.ask("PUT", path, body=body, Origin=alice.origin).status == 200
         assert alice.ask("POST", "/v1/members", body={"node_id": 4}).status == 403
         bob = Port("127.0.0.1", number, authority.context("bob"))
-        assert bob.ask("GET", "/v1/session").status == 401
+        refused = bob.ask("GET", "/v1/session")
+        assert refused.status == 401
+        assert refused.fields["error"] == "the certificate of 'CN=bob' has no role at this port"
+        assert "dn:SUBJECT" in refused.fields["remedy"]
         nobody = Port("127.0.0.1", number, authority.context())
         assert nobody.ask("GET", "/v1/session").status == 401
         answered = nobody.ask("POST", "/v1/session", role="reader", Origin=nobody.origin)

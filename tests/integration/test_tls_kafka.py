@@ -156,6 +156,9 @@ def test_our_commands_speak_tls(brokers: SecureBrokers, capsys: pytest.CaptureFi
     assert "ours" in capsys.readouterr().out
     assert main(["topics", "list", "--bootstrap", brokers.bootstrap]) == 1
     assert "a port that speaks TLS needs --ca" in capsys.readouterr().err
+    other = ["--ca", str(certificate)]
+    assert main(["topics", "list", "--bootstrap", brokers.bootstrap, *other]) == 1
+    assert "name who signed its certificate" in capsys.readouterr().err
     words = ["get", "/brokers/ids/1"]
     assert main(["shell", "--hosts", brokers.nodes.secure_hosts, *options, *words]) == 0
     assert f"SSL://127.0.0.1:{brokers.ports[1]}" in capsys.readouterr().out

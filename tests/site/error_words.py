@@ -80,7 +80,10 @@ KAFKA: Final[Mapping[str, tuple[str, str]]] = {
         "The partition has no leader at the moment.",
         "Wait. If it lasts: `quorate doctor`.",
     ),
-    "NOT_LEADER_OR_FOLLOWER": ("Another broker leads the partition, or this one has no replica.", _LOOK),
+    "NOT_LEADER_OR_FOLLOWER": (
+        "Another broker leads the partition, or this one has no replica. A waiting append may be stored.",
+        _LOOK,
+    ),
     "REQUEST_TIMED_OUT": ("What was asked may still happen, or may have happened.", "Look, then ask again."),
     "BROKER_NOT_AVAILABLE": ("The broker starts or stops.", _AGAIN),
     "REPLICA_NOT_AVAILABLE": ("The broker has no replica of the partition.", _CORRECT),

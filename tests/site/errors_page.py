@@ -10,16 +10,16 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import broker
 import controller
 import quorum
 from controller.wire.codes import ErrorCode
 from quorum.core import codes
-from quorum.errors import CODES, ConfigError, ConfigProblem, Fault, QuorateError, UsageError
+from quorum.errors import CODES, CodeRow, ConfigError, ConfigProblem, Fault, QuorateError, UsageError
 from tests.site.error_words import KAFKA, ZOOKEEPER
 from tests.site.raised import VALUE, raised
 from tests.site.tables import NOTE, anchored, cell, code, joined, table
@@ -39,6 +39,9 @@ _FAULTS: Final = {
     Fault.NODE: "What a node or broker could not do",
     Fault.PEER: "What the other side of a connection did",
 }
+
+#: What an append may meet after it was stored; other requests had no effect then.
+AFTER_APPENDS: Final = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER,))
 
 _HEAD: Final = f"""# Errors
 
@@ -71,46 +74,41 @@ def answered_by_brokers() -> set[str]:
     return (found & set(ErrorCode.__members__)) - {"NONE"}
 
 
+def _codes(
+    protocol: str, rows: Mapping[Any, tuple[int, CodeRow | ErrorCode]], words: Mapping[Any, tuple[str, str]]
+) -> str:
+    """Return the table of codes that are answered, {as words name it: (number, code)}."""
+    if different := rows.keys() ^ words.keys():
+        raise ValueError(f"tests/site/error_words.py differs in {different}")
+    return table(
+        ("name", "code", "definite", "retriable", "when", "what to do"),
+        [
+            (
+                anchored(f"{protocol}.{row.name}", row.name),
+                str(number),
+                "yes, but not of an append" if row in AFTER_APPENDS else _yes(row.definite),
+                _yes(row.retriable),
+                *map(cell, words[key]),
+            )
+            for key, (number, row) in rows.items()
+        ],
+    )
+
+
 def _zookeeper() -> Iterator[str]:
     yield "## Codes of ZooKeeper's protocol"
     yield (
         "A client's library names them in its own way: kazoo has `NoNodeError`, "
         "Java `KeeperException.NoNodeException`."
     )
-    wanted = answered_by_nodes() | {_CONNECTION_LOSS}
-    if wanted != set(ZOOKEEPER):
-        raise ValueError(f"tests/site/error_words.py differs in {sorted(wanted ^ set(ZOOKEEPER))}")
-    rows = [
-        (
-            anchored(f"zookeeper.{row.name}", row.name),
-            str(row.code),
-            _yes(row.definite),
-            _yes(row.retriable),
-            *map(cell, ZOOKEEPER[row.code]),
-        )
-        for row in sorted(CODES.values(), reverse=True)
-        if row.code in wanted
-    ]
-    yield table(("name", "code", "definite", "retriable", "when", "what to do"), rows)
+    answered = sorted(answered_by_nodes() | {_CONNECTION_LOSS}, reverse=True)
+    yield _codes("zookeeper", {code: (code, CODES[code]) for code in answered}, ZOOKEEPER)
 
 
 def _kafka() -> Iterator[str]:
     yield "## Codes of Kafka's protocol"
-    wanted = answered_by_brokers()
-    if wanted != set(KAFKA):
-        raise ValueError(f"tests/site/error_words.py differs in {sorted(wanted ^ set(KAFKA))}")
-    rows = [
-        (
-            anchored(f"kafka.{code.name}", code.name),
-            str(int(code)),
-            _yes(code.definite),
-            _yes(code.retriable),
-            *map(cell, KAFKA[code.name]),
-        )
-        for code in ErrorCode
-        if code.name in wanted
-    ]
-    yield table(("name", "code", "definite", "retriable", "when", "what to do"), rows)
+    answered = sorted(map(ErrorCode.__getitem__, answered_by_brokers()))
+    yield _codes("kafka", {code.name: (code.value, code) for code in answered}, KAFKA)
 
 
 def _classes() -> list[type[QuorateError]]:

@@ -14,11 +14,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tests.site.pages import parts
 from tests.tidy.rules import REPOSITORY
 
 # Pages that lie elsewhere in the repository, and their place in docs/.
@@ -35,7 +35,6 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\
 #: a heading, a link, or a code span
 _PART = re.compile(rf"(?m:^#+ .*$)|{_LINK.pattern}|`([^`\n]+)`")
 _ENTRY = re.compile(r'<a id="([^"]+)"></a>')
-_CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.DOTALL | re.MULTILINE)
 
 
 class DeadLinkError(Exception):
@@ -48,16 +47,6 @@ def pages(repository: Path = REPOSITORY) -> dict[str, str]:
     return {path: path.removeprefix("docs/") for path in sorted(inside)} | {
         path: place.removeprefix("docs/") for path, place in ELSEWHERE.items()
     }
-
-
-def outside_of_code(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield the parts of a page in order: (is it a fenced block, the part)."""
-    end = 0
-    for block in _CODE.finditer(text):
-        yield False, text[end : block.start()]
-        yield True, block.group()
-        end = block.end()
-    yield False, text[end:]
 
 
 @cache
@@ -98,7 +87,7 @@ def relinked(path: str, text: str, repository: Path = REPOSITORY) -> str:
             return f"`{named}`" if words.strip("`") == named else f"{words} (`{named}`)"
         return f"{mark}[{words}]({posixpath.relpath(there, posixpath.dirname(place))}{anchor})"
 
-    return "".join(part if code else _PART.sub(link, part) for code, part in outside_of_code(text))
+    return "".join(part if block else _PART.sub(link, part) for part, block in parts(text))
 
 
 def stage(folder: Path, repository: Path = REPOSITORY) -> None:

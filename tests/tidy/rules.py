@@ -67,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.doctor": {"admin", "config", "errors", "health", "platform"},
     "quorum.importing": {"admin", "client", "core", "errors", "platform", "wire"},
     "quorum.console": {"admin", "changelog", "config", "doctor", "errors", "health", "platform"},
-    "quorum.top": {"console", "doctor", "errors", "platform"},
+    "quorum.top": {"config", "console", "doctor", "errors", "platform"},
     "quorum.cli.shell": {"client", "config", "errors", "platform", "wire"},
     "quorum.cli.offline": {
         *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),

@@ -14,25 +14,23 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tests.site.pages import parts
+
 WORDS_MAX: Final = 30
-FENCE: Final = re.compile(r"\s*(`{3,}|~{3,})")
 NEW_TEXT: Final = re.compile(r"\s*(?:[-*+]\s|\d+[.)]\s|#+\s|>)+\s*")
 END: Final = re.compile(r"(?<=[.?!])[)\]\"'*_]*(?:\s+|$)")
 
 
 def texts(page: str) -> Iterator[tuple[int, str]]:
     """Yield the line on which each text of a page begins, from 1, and the text on one line."""
-    fence, begun, lines = "", 0, list[str]()
-    for number, line in enumerate([*page.splitlines(), ""], 1):
-        marker = FENCE.match(line)
+    prose = "".join("\n" * part.count("\n") if block else part for part, block in parts(page))
+    begun, lines = 0, list[str]()
+    for number, line in enumerate([*prose.splitlines(), ""], 1):
         opened = NEW_TEXT.match(line)
-        inside = bool(fence or marker)
-        if lines and (inside or opened or not line.strip() or line.lstrip().startswith("|")):
+        if lines and (opened or not line.strip() or line.lstrip().startswith("|")):
             yield begun, " ".join(lines)
             lines = []
-        if marker and (not fence or marker.group(1).startswith(fence)):
-            fence = "" if fence else marker.group(1)
-        if inside or not line.strip():
+        if not line.strip():
             continue
         if line.lstrip().startswith("|"):
             yield from ((number, cell.strip()) for cell in re.split(r"(?<!\\)\|", line) if cell.strip())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-import tomllib
 from typing import Any
 
+from broker.config.broker import SECTIONS as BROKER_SECTIONS
+from quorum.config.node import SECTIONS as NODE_SECTIONS
 from tests.tidy.rules import REPOSITORY
 
 PAGE = REPOSITORY / "docs/operate/capacity.md"
@@ -14,12 +16,11 @@ _SETTING = re.compile(r"`(\w+)\.(\w+)`")
 
 
 def defaults() -> dict[tuple[str, str], list[Any]]:
-    """Return {(section, key): the values of both samples, where every key has its default}."""
+    """Return {(section, key): the defaults that a node and a broker have}."""
     found: dict[tuple[str, str], list[Any]] = {}
-    for name in ("node.toml", "broker.toml"):
-        for section, keys in tomllib.loads((REPOSITORY / "deploy" / name).read_text("utf-8")).items():
-            for key, value in keys.items():
-                found.setdefault((section, key), []).append(value)
+    for section, declared in [*NODE_SECTIONS.items(), *BROKER_SECTIONS.items()]:
+        for field in dataclasses.fields(declared) if declared is not None else ():
+            found.setdefault((section, field.name), []).append(field.default)
     return found
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.site import raised, settings_page
+from controller.wire.codes import ErrorCode
+from tests.site import errors_page, raised, settings_page, staging
 from tests.site.reference import PAGES
 from tests.tidy.rules import REPOSITORY
 
@@ -23,6 +24,32 @@ def test_a_page_is_as_the_code(path: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_anchor_of_a_page_is_there_once(path: str) -> None:
     anchors = re.findall(r'<a id="([^"]+)"', (REPOSITORY / path).read_text(encoding="utf-8"))
     assert len(anchors) == len(set(anchors))
+
+
+#: a code of Kafka's, as pages name it
+_CODE = re.compile(r"\b([A-Z]+_[A-Z_]+) \((\d+)\)")
+
+
+def test_pages_name_codes_by_their_numbers() -> None:
+    named = [
+        (page, *found)
+        for page in staging.pages()
+        for found in _CODE.findall((REPOSITORY / page).read_text(encoding="utf-8"))
+    ]
+    answered = {(name, str(ErrorCode[name].value)) for name in errors_page.answered_by_brokers()}
+    assert len(named) > 20
+    assert [each for each in named if each[1:] not in answered] == []
+
+
+def test_the_page_of_kafka_clients_says_of_each_error_whether_it_was_stored() -> None:
+    page = (REPOSITORY / "docs/clients/kafka.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if _CODE.search(line) and line.startswith("|")]
+    assert len(rows) > 10
+    for _, errors, stored, *_ in rows:
+        for name, _ in _CODE.findall(errors):
+            code = ErrorCode[name]
+            is_definite = code.definite and code not in errors_page.AFTER_APPENDS
+            assert not stored.strip() or (stored.strip() == "no") is is_definite, name
 
 
 def test_a_setting_without_words_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

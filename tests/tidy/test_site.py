@@ -59,10 +59,9 @@ def test_an_anchor_that_does_not_exist_is_found(tmp_path: Path) -> None:
 
 def test_links_are_as_in_the_site() -> None:
     text = "[a](../ARCHITECTURE.md#code-map) [b](../deploy/node.toml) [c](concepts/guarantees.md)\n"
-    text += "```\n[d](x)\n```\n"
-    assert staging.relinked("docs/index.md", text) == (
-        "[a](internals/architecture.md#code-map) b (`deploy/node.toml`) [c](concepts/guarantees.md)\n"
-        "```\n[d](x)\n```\n"
+    code = "```\n[d](x)\n```\n- e\n\n  ```\n  [f](x)\n  ```\n~~~\n[g](x)\n~~~\n"
+    assert staging.relinked("docs/index.md", text + code) == (
+        "[a](internals/architecture.md#code-map) b (`deploy/node.toml`) [c](concepts/guarantees.md)\n" + code
     )
 
 

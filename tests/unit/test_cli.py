@@ -18,6 +18,7 @@ import pytest
 from quorum import __version__
 from quorum.cli.commands.status import describe
 from quorum.cli.main import build_parser, main
+from quorum.config.dialling import DEFAULT_ADMIN_URLS
 from quorum.launcher.layout import DEFAULT_PORTS
 from quorum.platform.terminal import Console, styled, table
 
@@ -220,8 +221,25 @@ def test_every_command_has_help_with_examples(command: str, capsys: pytest.Captu
 def test_the_defaults_are_those_of_the_contract() -> None:
     up = build_parser().parse_args(["up"])
     assert (up.nodes, up.brokers, up.data_dir, up.detach) == (None, None, Path("data"), False)
-    assert build_parser().parse_args(["status"]).admin == "http://127.0.0.1:8181"
     assert build_parser().parse_args(["down"]).data_dir == Path("data")
+
+
+def ports_of_up(kind: str) -> list[str]:
+    return [f"127.0.0.1:{DEFAULT_PORTS[kind] + number}" for number in range(3)]
+
+
+def test_what_is_not_named_is_sought_at_every_port_of_up(capsys: pytest.CaptureFixture[str]) -> None:
+    parse = build_parser().parse_args
+    for words in ("status", "members list", "snapshot take", "changelog dump", "pipeline elections"):
+        assert parse(words.split()).admin == ",".join(f"http://{each}" for each in ports_of_up("admin"))
+    assert tuple(f"http://{each}" for each in ports_of_up("admin")) == DEFAULT_ADMIN_URLS
+    for words in ("top", "doctor", "console", "backup TARGET", "import"):
+        assert parse(words.split()).admin == ""
+        with pytest.raises(SystemExit):
+            main([*words.split(), "--help"])
+        assert "8181 to 8183 of 127.0.0.1" in " ".join(capsys.readouterr().out.split())
+    assert parse(["shell"]).hosts == ",".join(ports_of_up("client"))
+    assert parse(["topics", "list"]).bootstrap == ",".join(ports_of_up("broker"))
 
 
 def test_words_behind_the_shell_command_are_left_to_the_shell() -> None:

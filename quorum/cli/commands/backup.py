@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING
 
 from quorum.admin.client import checked_urls
-from quorum.cli.commands.status import add_tls_options
+from quorum.cli.commands.status import add_admin_ports_option, add_tls_options
+from quorum.config.dialling import DEFAULT_ADMIN_URLS
 from quorum.errors import printable
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     parser.add_argument("target", metavar="TARGET", help="a folder that is missing or empty, or a URL")
-    about = "admin ports of nodes, asked in this order (default: 8181 to 8183 of 127.0.0.1)"
-    parser.add_argument("--admin", metavar="URL,…", default="", help=about)
+    add_admin_ports_option(parser, "admin ports of nodes, asked in this order")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_tls_options(parser)
 
@@ -43,7 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Take it, verify it and print the report."""
     from quorum.backup.places import new_backup
     from quorum.backup.taking import take
-    from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS
 
     urls = checked_urls(arguments.admin) or DEFAULT_ADMIN_URLS
     with new_backup(arguments.target) as folder:

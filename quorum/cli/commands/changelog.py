@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
-from quorum.admin.client import NAME_A_NODE, check_let_in, get
+from quorum.admin.client import NAME_A_NODE, check_let_in, first_listening, get
 from quorum.cli.commands.status import add_admin_option
 from quorum.errors import Fault, QuorateError, UnreachableError, printable
 
@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print; returns 0."""
+    arguments.admin = first_listening(arguments.admin)
     act: Callable[[argparse.Namespace], None] = arguments.act
     act(arguments)
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from quorum.admin.client import checked_brokers, checked_urls
-from quorum.cli.commands.status import add_tls_options
+from quorum.cli.commands.status import add_admin_ports_option, add_tls_options
 from quorum.errors import UsageError
 from quorum.platform.logs import TEXT, add_log_format, set_up_logging
 
@@ -31,12 +31,7 @@ DEFAULT_PORT: Final = 8080
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    parser.add_argument(
-        "--admin",
-        metavar="URL,…",
-        default="",
-        help="admin ports of all nodes (default: 8181 to 8183 of 127.0.0.1)",
-    )
+    add_admin_ports_option(parser, "admin ports of all nodes")
     parser.add_argument(
         "--bootstrap", metavar="HOST:PORT,…", help="brokers to ask (default: those that are registered)"
     )

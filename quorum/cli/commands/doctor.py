@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from quorum.admin.client import checked_brokers, checked_urls
-from quorum.cli.commands.status import add_kafka_sasl_options, add_tls_options
+from quorum.cli.commands.status import (
+    DEFAULT_ADMIN,
+    add_admin_ports_option,
+    add_kafka_sasl_options,
+    add_tls_options,
+)
 from quorum.config.logins import read_login
 from quorum.errors import QuorateError, UsageError, printable
 from quorum.platform.terminal import styled
@@ -52,12 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_scope_options(parser: argparse.ArgumentParser) -> None:
     """Declare what a look is about."""
-    parser.add_argument(
-        "--admin",
-        metavar="URL,…",
-        default="",
-        help="admin ports of nodes (default: those of the configurations, else 8181 to 8183 of 127.0.0.1)",
-    )
+    add_admin_ports_option(parser, default=f"those of the configurations, else {DEFAULT_ADMIN}")
     parser.add_argument(
         "--bootstrap", metavar="HOST:PORT,…", help="brokers to ask (default: those that are registered)"
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from quorum.admin.client import checked_urls
-from quorum.cli.commands.status import add_tls_options
-from quorum.config.dialling import read_dialling
+from quorum.cli.commands.status import add_admin_ports_option, add_tls_options
+from quorum.config.dialling import DEFAULT_ADMIN_URLS, read_dialling
 from quorum.config.logins import read_login
 from quorum.config.profiles import FILE_VARIABLE, read_profile
 from quorum.errors import UsageError, printable
@@ -47,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-files", metavar="DIR", type=Path, help=about)
     about = "lines scheme:credential that are proved to the source, as digest:super:PASSWORD"
     parser.add_argument("--from-auth", metavar="FILE", type=Path, help=about)
-    about = "admin ports of this cluster's nodes (default: 8181 to 8183 of 127.0.0.1)"
-    parser.add_argument("--admin", metavar="URL,…", default="", help=about)
+    add_admin_ports_option(parser, "admin ports of this cluster's nodes")
     parser.add_argument("--cutover", action="store_true", help="compare, and open this cluster to clients")
     about = f"the source must not have changed for so long (default: {_QUIET_S:g})"
     parser.add_argument("--quiet", metavar="S", type=_seconds, help=about)
@@ -60,7 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Import; returns 0, or 1 where source and target differ."""
-    from quorum.doctor.quorum_look import DEFAULT_ADMIN_URLS
     from quorum.importing.errors import DifferenceError
     from quorum.importing.running import Wanted
 

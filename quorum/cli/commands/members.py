@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from quorum.admin.client import AdminChange, ask, get_status
+from quorum.admin.client import AdminChange, ask, first_listening, get_status
 from quorum.cli.commands.status import TIMEOUT_S, add_admin_option, members_table
 from quorum.config.address import parse_member_address
 from quorum.config.node import NODE_ID_MAX
@@ -77,6 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.node_id = _node_id(arguments.node_id)
     if arguments.action == "add":
         arguments.address = _address(arguments.address)
+    if arguments.action == "replace" and arguments.incarnation is not None:
+        _check_incarnation(arguments.incarnation)
+    arguments.admin = first_listening(arguments.admin)
     act: Callable[[argparse.Namespace], int] = arguments.act
     return act(arguments)
 
@@ -95,6 +98,12 @@ def _address(given: str) -> str:
     except ValueError as error:
         remedy = "give the node's listen.peer as the others reach it, as 10.0.0.4:2281"
         raise UsageError(f"ADDR = {shown(given)} {error}", remedy) from error
+
+
+def _check_incarnation(given: str) -> None:
+    if not re.fullmatch("[0-9a-f]{32}", given, re.ASCII):
+        remedy = "give the 32 hex digits that `quorate members list --json` shows, or leave it out"
+        raise UsageError(f"--incarnation = {shown(given)} is no incarnation", remedy)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -125,11 +134,6 @@ def _replace(arguments: argparse.Namespace) -> int:
     node_id = arguments.node_id
     body: dict[str, object] = {"node_id": node_id, "replace": True}
     if arguments.incarnation is not None:
-        if not re.fullmatch("[0-9a-f]{32}", arguments.incarnation, re.ASCII):
-            raise UsageError(
-                f"--incarnation = {shown(arguments.incarnation)} is no incarnation",
-                "give the 32 hex digits that `quorate members list --json` shows, or leave it out",
-            )
         body["incarnation"] = arguments.incarnation
     if arguments.force:
         body["force"] = True

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from quorum.admin.client import AdminChange, ask, get
+from quorum.admin.client import AdminChange, ask, first_listening, get
 from quorum.cli.commands.status import add_admin_option
 from quorum.errors import OutcomeUnknownError, SnapshotNotTakenError, UnreachableError, UsageError, printable
 
@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _take(arguments: argparse.Namespace) -> int:
+    arguments.admin = first_listening(arguments.admin)
     wanted = ask(arguments.admin, _TAKE, TIMEOUT_S)["log_index"]
     until_s = time.monotonic() + TAKE_TIMEOUT_S
     while (found := _look(arguments.admin, wanted)) is None:

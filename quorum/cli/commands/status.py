@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from quorum.admin.client import get_status
+from quorum.admin.client import first_listening, get_status
 from quorum.cli.commands.control_plane import describe_control_plane, read_control_plane
+from quorum.config.dialling import DEFAULT_ADMIN_URLS
 from quorum.errors import printable
 from quorum.platform.terminal import styled, table
 from quorum.platform.tls import DIALLING
@@ -28,7 +29,8 @@ examples:
 MATCH and LAG of the members are known to the leader alone; asked of another node, the last line names it.
 """
 
-DEFAULT_ADMIN_URL = "http://127.0.0.1:8181"
+#: what an option `--admin` that is not given stands for
+DEFAULT_ADMIN = "8181 to 8183 of 127.0.0.1"
 TIMEOUT_S = 5.0
 
 
@@ -40,11 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_admin_option(parser: argparse.ArgumentParser) -> None:
-    """Declare `--admin`, as all commands have it that ask a node."""
-    about = f"admin port of a node; of several the first that is reached (default: {DEFAULT_ADMIN_URL})"
-    parser.add_argument("--admin", metavar="URL,…", default=DEFAULT_ADMIN_URL, help=about)
-    parser.set_defaults(asks_one_node=True)
+    """Declare `--admin`, as all commands have it that ask the `first_listening` of it."""
+    about = f"admin port of a node; of several the first that is reached (default: {DEFAULT_ADMIN})"
+    parser.add_argument("--admin", metavar="URL,…", default=",".join(DEFAULT_ADMIN_URLS), help=about)
     add_tls_options(parser)
+
+
+def add_admin_ports_option(
+    parser: argparse.ArgumentParser, about: str = "admin ports of nodes", default: str = DEFAULT_ADMIN
+) -> None:
+    """Declare `--admin`, as all commands have it that ask several nodes; "" stands for the default."""
+    parser.add_argument("--admin", metavar="URL,…", default="", help=f"{about} (default: {default})")
 
 
 def add_tls_options(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +94,7 @@ def add_kafka_sasl_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and print."""
+    arguments.admin = first_listening(arguments.admin)
     answer = get_status(arguments.admin, TIMEOUT_S)
     hosts = _client_port(arguments.admin, answer)
     control_plane = None if hosts is None else read_control_plane(hosts, TIMEOUT_S)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quorum.admin.client import checked_brokers, checked_urls
-from quorum.cli.commands.status import add_tls_options
+from quorum.cli.commands.status import add_admin_ports_option, add_tls_options
 from quorum.platform.terminal import is_terminal, styled
 
 if TYPE_CHECKING:
@@ -32,12 +32,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    parser.add_argument(
-        "--admin",
-        metavar="URL,…",
-        default="",
-        help="admin ports of nodes (default: 8181 to 8183 of 127.0.0.1)",
-    )
+    add_admin_ports_option(parser)
     parser.add_argument(
         "--bootstrap", metavar="HOST:PORT,…", help="brokers to ask (default: those that are registered)"
     )
