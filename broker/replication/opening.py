@@ -27,7 +27,7 @@ class NewerLogError(QuorateError):
     def __init__(self, broker_id: int, newer: Sequence[tuple[PartitionKey, int, int]]) -> None:
         """`newer`: (partition, leader epoch of the log, that of the quorum), at least one."""
         (topic, partition), in_log, in_quorum = newer[0]
-        more = f" (and {len(newer) - 1} more partitions are so)" if len(newer) > 1 else ""
+        more = f" (and {len(newer) - 1} more partitions are so: the log names each)" if len(newer) > 1 else ""
         known = f"epoch {in_log}, and the quorum's state has leader epoch {in_quorum}{more}"
         super().__init__(
             f"broker {broker_id} cannot serve: its log of {topic}-{partition} has records of leader {known}: "
@@ -59,6 +59,15 @@ def refuse_newer_logs(
         and not fences.is_of_another_topic(topics[key.topic].topic_id, log.topic_id)
         and log.latest_epoch > states[key].leader_epoch
     ]
+    for key, in_log, in_quorum in newer:
+        # The error names one of them, and whoever repairs the quorum needs all.
+        _log.error(
+            "%s-%d: the log has leader epoch %d, the quorum's state %d",
+            key.topic,
+            key.partition,
+            in_log,
+            in_quorum,
+        )
     if newer:
         raise NewerLogError(registry.broker_id, newer)
 

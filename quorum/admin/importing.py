@@ -93,7 +93,8 @@ def _refusal(kind: str, result: Result) -> QuorateError:
         return ImportRefusedError(problem, "import from there, or found the cluster again for another source")
     if result.err == NOT_EMPTY and kind == BEGIN:
         problem = f"the target is not empty: it has {about}"
-        return ImportRefusedError(problem, "import into a new cluster, or delete what is there")
+        remedy = "import into a new cluster, whose brokers start after the cutover, or delete what is there"
+        return ImportRefusedError(problem, remedy)
     if result.err == BAD_VERSION:
         return ImportRefusedError("no import is under way", "begin with `quorate import` without --cutover")
     if result.err == RUNTIME_INCONSISTENCY:

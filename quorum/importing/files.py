@@ -25,19 +25,27 @@ from quorum.importing.transactions import apply
 #: what a dataDir has its files in
 VERSION_FOLDER: Final = "version-2"
 _REMEDY: Final = "name the dataDir of a ZooKeeper server, whose version-2 holds snapshots and logs"
+_LOGS_REMEDY: Final = (
+    "name the dataLogDir of its zoo.cfg with --from-logs; if there never was a log, name a folder without one"
+)
 
 
-def read_tree(folder: Path) -> FileTree:
+def read_tree(folder: Path, log_folder: Path | None = None) -> FileTree:
     """Read the state that the files of a server hold.
 
     Args:
         folder: a dataDir, or its version-2.
+        log_folder: the dataLogDir, or its version-2; None: the logs are beside the snapshots.
 
     Raises:
         SourceFileError: it is none, or a file is damaged.
     """
-    files = folder / VERSION_FOLDER if (folder / VERSION_FOLDER).is_dir() else folder
-    snapshots, logs = _numbered(files, "snapshot"), _numbered(files, "log")
+    files = _files_of(folder)
+    snapshots = _numbered(files, "snapshot")
+    logs = _numbered(files if log_folder is None else _files_of(log_folder), "log")
+    if snapshots and not logs and log_folder is None:
+        # A server with a dataLogDir has its logs there, and all that came after its snapshot.
+        raise SourceFileError(f"{files} holds snapshots and no transaction log", _LOGS_REMEDY)
     for zxid, path in reversed(snapshots):
         try:
             tree = read_snapshot(path)
@@ -55,14 +63,19 @@ def read_tree(folder: Path) -> FileTree:
     raise SourceFileError(f"{files} holds no snapshot of a ZooKeeper server", _REMEDY)
 
 
-def read_lifetimes(folder: Path) -> dict[str, tuple[int, int]]:
+def read_lifetimes(folder: Path, log_folder: Path | None = None) -> dict[str, tuple[int, int]]:
     """Return {path: (czxid, lifetime)} of the containers and TTL nodes, also of a server that runs."""
     found: dict[str, tuple[int, int]] = {}
-    for path, node in read_tree(folder).nodes.items():
+    for path, node in read_tree(folder, log_folder).nodes.items():
         lifetime = lifetime_of_owner(node.owner)
         if lifetime:
             found[path or "/"] = (node.czxid, lifetime)
     return found
+
+
+def _files_of(folder: Path) -> Path:
+    """Return the folder that has the files themselves."""
+    return folder / VERSION_FOLDER if (folder / VERSION_FOLDER).is_dir() else folder
 
 
 def _numbered(folder: Path, kind: str) -> list[tuple[int, Path]]:
@@ -110,13 +123,13 @@ def _apply(tree: FileTree, transaction: LoggedTransaction, path: Path) -> None:
 class FileSource:
     """What the files of a stopped server hold."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, log_folder: Path | None) -> None:
         """Read them all.
 
         Raises:
             SourceFileError: as `read_tree`.
         """
-        self._tree = read_tree(folder)
+        self._tree = read_tree(folder, log_folder)
 
     @property
     def zxid(self) -> int:

@@ -42,6 +42,7 @@ class Wanted(NamedTuple):
         credentials: (scheme, credential) that prove a super user of the source.
         admin_urls: of the target.
         quiet_s, timeout_s: how long the source must not change, and how long that is waited for.
+        logs: dataLogDir of that server, where it is another folder.
         tls, sasl: how a live source is dialled, and what is proved to it on every connection.
     """
 
@@ -54,6 +55,7 @@ class Wanted(NamedTuple):
     timeout_s: float
     tls: MakeContext | None = None
     sasl: Login | None = None
+    logs: Path | None = None
 
 
 async def run_import(wanted: Wanted, report: Report, stop: asyncio.Event) -> None:
@@ -79,7 +81,7 @@ async def _import_files(wanted: Wanted, report: Report) -> None:
     """Import the files of a stopped server, and cut over."""
     assert wanted.files is not None
     begun_s = asyncio.get_running_loop().time()
-    source = await asyncio.to_thread(FileSource, wanted.files)
+    source = await asyncio.to_thread(FileSource, wanted.files, wanted.logs)
     digests = {each.node.path: each.node.digest().hex() async for each in source.walk() if not each.owner}
     # The name is kept in the target, and shown. A copy of the files has the same one.
     name = f"files that end at zxid 0x{source.zxid:x} with digest {digest_of(digests)}"
@@ -159,7 +161,7 @@ class _LiveImport:
             try:
                 self._source.missed = False
                 if self._wanted.files is not None:
-                    self._source.lifetimes = await asyncio.to_thread(_lifetimes, self._wanted.files)
+                    self._source.lifetimes = await asyncio.to_thread(_lifetimes, self._wanted)
                 return await self._rounds.copy_all()
             except _LOST:
                 await self._wait_for_source()
@@ -250,5 +252,6 @@ class _LiveImport:
         return ImportFailedError(problem, remedy)
 
 
-def _lifetimes(folder: Path) -> Lifetimes:
-    return Lifetimes(read_lifetimes(folder))
+def _lifetimes(wanted: Wanted) -> Lifetimes:
+    assert wanted.files is not None
+    return Lifetimes(read_lifetimes(wanted.files, wanted.logs))

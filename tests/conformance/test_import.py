@@ -354,6 +354,7 @@ def test_the_guide(source: ZooKeeper, source_folder: Path, auth: str, tmp_path: 
         "super.txt": auth,
         "--nodes 3": "--nodes 1",
         "/var/lib/zookeeper": str(source_folder / "server-1/data"),
+        "/var/lib/zookeeper-logs": str(source_folder / "server-1/data"),
     }
     folder = tmp_path / "page"
     folder.mkdir()
@@ -365,7 +366,8 @@ def test_the_guide(source: ZooKeeper, source_folder: Path, auth: str, tmp_path: 
             assert "phase: done\n" in page.run("Cut over")
         finally:
             assert main(["down", "--data-dir", str(folder / "data")]) == 0
-        for heading in ("Containers and TTL nodes", "From the files of a stopped server"):
+        of_files = ("From the files of a stopped server", "Logs in a folder of their own")
+        for heading in ("Containers and TTL nodes", *of_files):
             with ensemble_in_thread(1) as quorum:
                 profiles = tmp_path / "profiles.toml"
                 profiles.write_text(f'[page]\nadmin = "{quorum.admin_urls[0]}"\n')

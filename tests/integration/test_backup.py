@@ -351,6 +351,7 @@ def test_brokers_refuse_a_quorum_that_forgot_leader_epochs_of_their_logs(tmp_pat
             cluster.stop(1)
             code, said = cluster.run_to_end(1)
             assert (code, f"{named} {known}" in said, "docs/operate/backup.md" in said) == (1, True, True)
+            assert f"orders-0: the log has leader epoch {newer}, the quorum's state {known}" in said
 
             raised = json.dumps(cluster.state("orders", 0) | {"leader_epoch": newer})
             page.replaced[STATE_OF_THE_PAGE] = raised

@@ -90,6 +90,15 @@ def test_the_wheel_has_the_version_of_the_code(built: Distributions) -> None:
     assert built.sdist.name == f"quorate-{__version__}.tar.gz"
 
 
+def test_the_metadata_are_of_a_version_that_the_release_workflow_uploads(built: Distributions) -> None:
+    """Twine before 7, which the pinned action has, refuses what is later than 2.4."""
+    with tarfile.open(built.sdist) as archive:
+        information = archive.extractfile(f"quorate-{__version__}/PKG-INFO")
+        assert information is not None
+        of_sdist = email.message_from_bytes(information.read())
+    assert of_sdist["Metadata-Version"] == metadata(built.wheel)["Metadata-Version"] == "2.4"
+
+
 def test_the_contents_of_the_wheel_pass_the_checker(built: Distributions) -> None:
     checker = Path(sys.executable).with_name("check-wheel-contents")
     assert run([checker, built.wheel], REPOSITORY).endswith(": OK\n")

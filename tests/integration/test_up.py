@@ -443,7 +443,9 @@ def test_nodes_run_what_is_installed_and_not_what_the_current_directory_holds(
     (foreign / "__main__.py").write_text("raise SystemExit('foreign code')")
     data_dir = tmp_path / "data"
     # As the installed `quorate` does, whose own path does not hold the current directory.
-    console_script = "import sys; from quorum.__main__ import main; sys.exit(main())"
+    console_script = (
+        "import sys; sys.argv[0] = 'bin/quorate'; from quorum.__main__ import main; sys.exit(main())"
+    )
     words = ("up", "--data-dir", str(data_dir), "--nodes=1", *ports.options, "--detach")
     started = subprocess.run(
         [sys.executable, "-P", "-c", console_script, *words],
@@ -456,6 +458,7 @@ def test_nodes_run_what_is_installed_and_not_what_the_current_directory_holds(
     )
     try:
         assert started.returncode == 0, started.stderr + tail(data_dir / "node-1/node.log")
+        assert "\n  bin/quorate status" in started.stdout  # what it offers, as it was started itself
     finally:
         assert run("down", "--data-dir", str(data_dir)).returncode == 0
 

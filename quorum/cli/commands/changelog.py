@@ -138,7 +138,11 @@ def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
 
 def _lines(row: dict[str, Any]) -> Iterator[str]:
-    head = f"zxid {row['zxid']}  term {row['term']}  {row['ts']}  session 0x{row['session_id']:x}"
+    from quorum.backup.points import written_time
+
+    # As `quorate restore --as-of-time` takes it.
+    when = written_time(row["ts"])
+    head = f"zxid {row['zxid']}  term {row['term']}  {when}  session 0x{row['session_id']:x}"
     changes = row["changes"]
     yield f"{head}  node {row['node_id']}" + ("" if changes else "  (no change)")
     for change in changes:

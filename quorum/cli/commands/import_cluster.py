@@ -45,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-profile", metavar="NAME", help=about)
     about = "dataDir of a stopped server of the source; beside --from: of one of its servers"
     parser.add_argument("--from-files", metavar="DIR", type=Path, help=about)
+    about = "dataLogDir of the server of --from-files, where its zoo.cfg names one"
+    parser.add_argument("--from-logs", metavar="DIR", type=Path, help=about)
     about = "lines scheme:credential that are proved to the source, as digest:super:PASSWORD"
     parser.add_argument("--from-auth", metavar="FILE", type=Path, help=about)
     add_admin_ports_option(parser, "admin ports of this cluster's nodes")
@@ -76,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         timeout_s=_TIMEOUT_S if arguments.timeout is None else arguments.timeout,
         tls=read_dialling(*(_path(profile, key) for key in ("ca", "cert", "key"))),
         sasl=read_login(profile.get("sasl"), _path(profile, "password_file"), ("sasl", "password_file")),
+        logs=None if arguments.from_logs is None else arguments.from_logs.absolute(),
     )
 
     def report(fields: Mapping[str, object]) -> None:
@@ -105,6 +108,8 @@ def _check(arguments: argparse.Namespace, hosts: str) -> None:
     if not hosts and arguments.from_files is None:
         remedy = "give --from HOST:PORT,… (or hosts in the profile of --from-profile), or --from-files DIR"
         raise UsageError("nothing to import is named", remedy)
+    if arguments.from_logs is not None and arguments.from_files is None:
+        raise UsageError("--from-logs belongs to the files of a server", "add --from-files DIR")
     if not hosts and not arguments.cutover:
         raise UsageError("files do not change: --from-files alone needs --cutover", "add --cutover")
     if not arguments.cutover and (arguments.quiet is not None or arguments.timeout is not None):

@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "how all processes write their logs: text, or json (default: as their files say, else text)"
     add_log_format(parser, about)
     parser.add_argument("--detach", action="store_true", help="return when ready; `quorate down` stops it")
-    # What a detached start runs.
-    parser.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
+    # What a detached start runs; PROGRAM is what runs `quorate` where it was started.
+    parser.add_argument("--detached", metavar="PROGRAM", help=argparse.SUPPRESS)
 
 
 def _number(given: str) -> int:
@@ -125,7 +125,7 @@ def _supervise(layout: Layout, arguments: argparse.Namespace) -> int:
         if start.console:
             console.say(start.console)
         console.say("three things to try, in another terminal:")
-        for line in things_to_try(layout, program_now(sys.argv)):
+        for line in things_to_try(layout, arguments.detached or program_now(sys.argv)):
             console.say(f"  {line}")
         if waiting is not None and not _turn_to_log(layout, waiting):
             console.say("the command that started this was ended before it was ready: all is stopped")
@@ -169,12 +169,14 @@ def _show(layout: Layout, console: Console, arguments: argparse.Namespace) -> No
 
 
 def _detach(arguments: argparse.Namespace) -> int:
+    from quorum.launcher.trying import program_now
+
     names = ("nodes", "brokers", "log_format", *(f"{key}_port" for key in DEFAULT_PORTS))
     given = {name.replace("_", "-"): getattr(arguments, name) for name in names}
     data_dir = str(arguments.data_dir.absolute())
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     child = subprocess.Popen(
-        [*PROGRAM, "up", "--detached", "--data-dir", data_dir, *options],
+        [*PROGRAM, "up", "--detached", program_now(sys.argv), "--data-dir", data_dir, *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         env=child_environment(),

@@ -92,8 +92,9 @@ class Folder:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """A dataDir with a snapshot at the zxid 3 of an epoch."""
+    """A dataDir with a snapshot at the zxid 3 of an epoch, and the log before it."""
     folder = Folder(tmp_path)
+    folder.put(f"log.{EPOCH + 1:x}", log(record(EPOCH + 3, -10, bytes(4))))
     folder.put(f"snapshot.{EPOCH + 3:x}", snapshot(*NODES))
     return folder
 
@@ -183,6 +184,19 @@ def test_missing_transactions_are_told(folder: Folder) -> None:
     path = folder.put(f"log.{EPOCH + 5:x}", log(record(EPOCH + 5, -10, bytes(4))))
     with pytest.raises(SourceFileError, match=f"{path}: transaction .* does not follow"):
         read_tree(folder.path)
+
+
+def test_logs_in_another_folder_are_not_taken_for_none(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    logs = Folder(tmp_path / "logs")
+    before = folder.path / f"version-2/log.{EPOCH + 1:x}"
+    before.rename(logs.path / "version-2" / before.name)
+    logs.put(f"log.{EPOCH + 4:x}", log(record(EPOCH + 4, 1, create("/b", 4))))
+    with pytest.raises(SourceFileError, match="holds snapshots and no transaction log") as caught:
+        read_tree(folder.path)
+    assert "--from-logs" in caught.value.remedy
+    assert "/b" in read_tree(folder.path, logs.path).nodes
+    assert "/b" not in read_tree(folder.path, tmp_path).nodes
 
 
 @pytest.mark.parametrize(
