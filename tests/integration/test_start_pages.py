@@ -52,7 +52,7 @@ def test_in_your_tests(tmp_path: Path) -> None:
 
 
 def records(output: Path) -> set[tuple[str, str]]:
-    """What a consumer printed: (partition and offset, value); news of its library are between and inside lines."""
+    """What a consumer printed: (partition and offset, value); its library writes between and inside lines."""
     without_news = re.sub(r"%\d\|.*\n", "", output.read_text("utf-8"))
     printed = re.findall(r"^(\d \d+) (b'order \d+')$", without_news, re.MULTILINE)
     return set(printed)
