@@ -34,6 +34,8 @@ ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 # these wait for time-outs half of the time, and begin with the longest files (tests/integration/conftest.py)
 ON_ALL_CORES_tests/integration := -n 3 --dist loadfile --no-loadscope-reorder
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
+# each worker has a cluster and a browser of its own
+ON_ALL_CORES_tests/browser := -n 2 --dist loadfile
 # both wait most of the time, for strikes and for virtual machines: they run together
 ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
 # each worker has a Spark of its own
