@@ -168,6 +168,7 @@ def test_ci_runs_the_same_command_as_a_developer() -> None:
         ("deploy/helm/quorate/Chart.yaml", r'^(?:version|appVersion): "?([^"\n]+)'),
         ("deploy/kubernetes.yaml", r'image: "?quorate:([^"\n]+)'),
         ("docs/operate/install.md", r"^\$ VERSION=(.+)"),
+        ("docs/operate/kubernetes.md", r"tag of its version, as `(.+?)`"),
     ],
 )
 def test_what_names_the_version_names_that_of_the_code(file: str, written: str) -> None:
