@@ -14,7 +14,7 @@ from typing import Any
 import kazoo.exceptions
 import pytest
 
-from quorum import errors
+from quorum import __version__, errors
 from quorum.cli import main as cli
 from quorum.config.node import SECTIONS, load_node_config
 from quorum.core import codes
@@ -160,6 +160,20 @@ def test_ci_runs_the_same_command_as_a_developer() -> None:
     assert os.access(script, os.X_OK)
     assert "make test" in script.read_text()
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "written"),
+    [
+        ("deploy/helm/quorate/Chart.yaml", r'^(?:version|appVersion): "?([^"\n]+)'),
+        ("deploy/kubernetes.yaml", r'image: "?quorate:([^"\n]+)'),
+        ("docs/operate/install.md", r"^\$ VERSION=(.+)"),
+        ("docs/operate/kubernetes.md", r"tag of its version, as `(.+?)`"),
+    ],
+)
+def test_what_names_the_version_names_that_of_the_code(file: str, written: str) -> None:
+    found = re.findall(written, (REPOSITORY / file).read_text(), re.MULTILINE)
+    assert set(found) == {__version__}
 
 
 def test_shell_scripts_are_well_formed() -> None:
