@@ -77,6 +77,8 @@ class ImportRounds:
         self._step_bytes = 0
         #: the highest one of what was written
         self._copied_zxid = 0
+        #: whether the target may be open
+        self.opening = False
 
     @property
     def nodes(self) -> int:
@@ -199,6 +201,7 @@ class ImportRounds:
             The last zxid of the source, and the next one of the target.
         """
         source_zxid = max(self._source.zxid, self._copied_zxid)
+        self.opening = True
         return source_zxid, await self._target.open(source_zxid) + 1
 
 

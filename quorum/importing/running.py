@@ -139,6 +139,10 @@ class _LiveImport:
         elif not reporting.cancelled():
             # Its output cannot be written.
             reporting.result()
+        elif self._rounds.opening:
+            problem = "the cutover was interrupted while it opened the target; whether it is open is not known"
+            remedy = "clients may write if `import_source` of GET /v1/status is null; else run the cutover again"
+            raise ImportFailedError(problem, remedy)
         elif self._wanted.cutover:
             remedy = "run it again: it goes on where it was, and the target stays closed until then"
             raise ImportFailedError("the cutover was interrupted", remedy)

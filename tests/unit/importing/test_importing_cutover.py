@@ -109,3 +109,19 @@ async def test_a_source_that_changes_during_every_reading_is_given_up(
     source = Source(lambda source, _: source.set_acl())
     with pytest.raises(ImportFailedError, match="still changes after 0 s"):
         await cut_over(monkeypatch, source, timeout_s=0.0)
+
+
+async def test_an_interrupt_while_the_target_is_opened_leaves_unknown_what_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = asyncio.Event()
+
+    async def opened_and_not_answered(_target: Target, _floor: int) -> None:
+        stop.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Target, "open", opened_and_not_answered)
+    monkeypatch.setattr(running, "LiveSource", lambda *_: Source(lambda *_: None))
+    monkeypatch.setattr(running, "ImportTarget", lambda *_: Target())
+    with pytest.raises(ImportFailedError, match="whether it is open is not known"):
+        await run_import(WANTED, lambda _: None, stop)
