@@ -140,8 +140,8 @@ class _LiveImport:
             # Its output cannot be written.
             reporting.result()
         elif self._rounds.opening:
-            problem = "the cutover was interrupted while it opened the target; whether it is open is not known"
-            remedy = "clients may write if `import_source` of GET /v1/status is null; else run the cutover again"
+            problem = "the cutover was interrupted while it opened the target: whether it is open is unknown"
+            remedy = "if `import_source` of GET /v1/status is null, clients may write; else run it again"
             raise ImportFailedError(problem, remedy)
         elif self._wanted.cutover:
             remedy = "run it again: it goes on where it was, and the target stays closed until then"

@@ -123,5 +123,5 @@ async def test_an_interrupt_while_the_target_is_opened_leaves_unknown_what_it_is
     monkeypatch.setattr(Target, "open", opened_and_not_answered)
     monkeypatch.setattr(running, "LiveSource", lambda *_: Source(lambda *_: None))
     monkeypatch.setattr(running, "ImportTarget", lambda *_: Target())
-    with pytest.raises(ImportFailedError, match="whether it is open is not known"):
+    with pytest.raises(ImportFailedError, match="whether it is open is unknown"):
         await run_import(WANTED, lambda _: None, stop)
