@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
+from typing import NamedTuple
 
 from tests.simulation.control_plane import __main__ as control_plane
 from tests.simulation.faults import PROFILES
@@ -37,6 +38,15 @@ SEEDS_PER_PROCESS = 100
 FAILURES_SHOWN = 5
 #: the profile that is another world: brokers and controllers over a quorum that does not fail
 CONTROL_PLANE = "control-plane"
+
+
+class Job(NamedTuple):
+    """A seed to run: what run_seed takes."""
+
+    seed: int
+    profile: str
+    nodes: int
+    span: Span
 
 
 def parse() -> argparse.Namespace:
@@ -124,6 +134,11 @@ def run_all(
     seeds: Iterable[int], profile: str, nodes: int, workers: int, span: Span = FULL
 ) -> Iterator[Outcome]:
     """Run seeds in processes of their own; yield outcomes as they come."""
+    yield from run_jobs((Job(seed, profile, nodes, span) for seed in seeds), workers)
+
+
+def run_jobs(jobs: Iterable[Job], workers: int) -> Iterator[Outcome]:
+    """Run seeds of any profiles in processes of their own; yield outcomes as they come."""
     with ProcessPoolExecutor(
         workers,
         mp_context=get_context("spawn"),
@@ -131,8 +146,8 @@ def run_all(
         max_tasks_per_child=SEEDS_PER_PROCESS,
     ) as pool:
         waiting: set[Future[Outcome]] = set()
-        for seed in seeds:
-            waiting.add(pool.submit(run_repeatably, seed, profile, nodes, span))
+        for job in jobs:
+            waiting.add(pool.submit(run_repeatably, *job))
             if len(waiting) > 2 * workers:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in done:

@@ -20,7 +20,7 @@ from tests.simulation.rules.catalogue import RULES, changes_of
 from tests.simulation.rules.edits import Edit, EditError, Setting, changed_code, find, made
 from tests.simulation.rules.page import PAGE, WITHIN, read_tables
 from tests.simulation.rules.search import hunt
-from tests.simulation.world import World
+from tests.simulation.world import SHORT, World
 
 SEEDS = range(1, 9)
 #: those that a seed finds within a simulated second or a few, by all kinds of witnesses
@@ -63,7 +63,7 @@ HANDLE_APPEND = "quorum.raft.core.following:handle_append"
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TELLING)
 def test_a_rule_that_is_switched_off_is_found(name: str) -> None:
-    result = hunt(RULES[name].changes, SEEDS, RULES[name].profile)
+    result = hunt(RULES[name].changes, SEEDS, RULES[name].profile, SHORT)
     assert result.finding is not None, f"look with: python -m tests.simulation.rules --rule {name}"
 
 

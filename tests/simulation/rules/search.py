@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.simulation.rules.catalogue import RULES, changes_of
 from tests.simulation.rules.edits import Change, made
-from tests.simulation.world import run_seed
+from tests.simulation.world import FULL, Span, run_seed
 
 
 class Finding(NamedTuple):
@@ -46,10 +46,10 @@ class Hunt(NamedTuple):
     spoilt: tuple[int, ...] = ()
 
 
-def try_seed(changes: Sequence[Change], seed: int, profile: str = "mix") -> Finding | None:
+def try_seed(changes: Sequence[Change], seed: int, profile: str = "mix", span: Span = FULL) -> Finding | None:
     """Run one seed with rules switched off; None if nothing broke."""
     with made(changes):
-        outcome = run_seed(seed, profile)
+        outcome = run_seed(seed, profile, span=span)
     if outcome.ok:
         return None
     by, story = _read(outcome.story)
@@ -57,21 +57,21 @@ def try_seed(changes: Sequence[Change], seed: int, profile: str = "mix") -> Find
 
 
 @functools.lru_cache(maxsize=1024)
-def story_when_on(seed: int, profile: str) -> str:
+def story_when_on(seed: int, profile: str, span: Span = FULL) -> str:
     """Return what breaks in a seed with every rule on, "" if nothing does."""
-    return run_seed(seed, profile).story
+    return run_seed(seed, profile, span=span).story
 
 
-def hunt(changes: Sequence[Change], seeds: Iterable[int], profile: str = "mix") -> Hunt:
+def hunt(changes: Sequence[Change], seeds: Iterable[int], profile: str = "mix", span: Span = FULL) -> Hunt:
     """Run seeds with rules switched off until one finds that, and passes with them on."""
     tried = 0
     spoilt: list[int] = []
     for seed in seeds:
         tried += 1
-        finding = try_seed(changes, seed, profile)
+        finding = try_seed(changes, seed, profile, span)
         if finding is None:
             continue
-        if not story_when_on(seed, profile):
+        if not story_when_on(seed, profile, span):
             return Hunt(tried, finding, tuple(spoilt))
         spoilt.append(seed)
     return Hunt(tried, None, tuple(spoilt))

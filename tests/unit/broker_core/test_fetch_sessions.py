@@ -3,11 +3,12 @@
 import itertools
 from collections.abc import Collection
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.core import fetch_sessions
 from broker.core.fetch_sessions import (
-    CLIENT_PARTITIONS_MAX,
     UNUSED_MAX_MS,
     FetchSession,
     FetchSessions,
@@ -222,14 +223,13 @@ def test_nobody_else_uses_or_ends_a_session() -> None:
     assert world.has(first, owner=FOLLOWER)
 
 
-def test_the_partitions_of_clients_are_bounded() -> None:
+def test_the_partitions_of_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "CLIENT_PARTITIONS_MAX", 2000)
     world = World()
-    assert world.begin(size=CLIENT_PARTITIONS_MAX // 2) != 0
+    assert world.begin(size=1000) != 0
     second = world.sessions.begin(CONSUMER, 0, size=1, by_id=True)
     assert second is not None
-    second.name(
-        {PartitionKey("more", number): FetchPosition(0, 1) for number in range(CLIENT_PARTITIONS_MAX // 2)}
-    )
+    second.name({PartitionKey("more", number): FetchPosition(0, 1) for number in range(1000)})
     assert world.sessions.has_room(second)
     assert world.begin() == 0
     second.name({KEYS[0]: FetchPosition(0, 1)})

@@ -147,8 +147,9 @@ def test_each_crash_leaves_lists_that_fit(broker: Broker, tmp_path: Path, forget
     broker.directory.close()
     kept = tmp_path / "kept"
     shutil.copytree(broker.path, kept)
-    for _ in range(3):
-        for number in range(1000):
+    # What is left of the first round has the same steps: of those every third is enough.
+    for every in (1, 3, 3):
+        for number in range(0, 1000, every):
             log = broker.open().logs[log.key]
             end_offset = log.log_end_offset
             ended = crash_at(number, lambda: compact(broker.log, now_ms=NOW_MS + 1))

@@ -105,7 +105,7 @@ def one_round(batches: list[Batch], first_dirty: int, keys_max: int, now_ms: int
 
 
 @given(sent=st.lists(SENT, min_size=1, max_size=12), keys_max=st.integers(1, 6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_last_record_of_each_key_stays(
     sent: list[tuple[list[tuple[bytes | None, bytes | None]], int, int, int]], keys_max: int
 ) -> None:

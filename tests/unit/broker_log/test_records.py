@@ -141,7 +141,7 @@ def test_a_walk_finds_what_was_sent(sent: list[Sent], stop: int) -> None:
     st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 255)), max_size=2),
     st.integers(-1, 1) | st.just(0),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_both_walks_find_the_same_and_refuse_the_same(
     unusual: list[Sent],
     usual: list[Sent],

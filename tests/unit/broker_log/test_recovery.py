@@ -224,11 +224,12 @@ def test_what_an_index_vouches_for_is_checked_at_the_first_read(
 
 def test_a_flipped_bit_of_an_index_misleads_no_reader(broker: Broker) -> None:
     log = broker.create(segment_bytes=40_000)
-    fill(log, 250)
+    fill(log, 150)
     wanted = read_all(log)
     broker.directory.close()
     path = broker.folder / f"{FIRST}.index"
     whole = path.read_bytes()
+    assert len(whole) > 2 * OFFSET_ENTRY.size
     for place in range(len(whole)):
         for bit in (0x01, 0x10, 0x80):
             damaged = bytearray(whole)
@@ -236,7 +237,7 @@ def test_a_flipped_bit_of_an_index_misleads_no_reader(broker: Broker) -> None:
             path.write_bytes(damaged)
             log = broker.open().logs[KEY]
             assert read_all(log, 3000) == wanted
-            for offset in (0, 50, 100, 149, 249):
+            for offset in (0, 50, 100, 149):
                 found = log.segments.read(offset, 1, below=1000, at_least_one=True)
                 assert headers(found.records)[0].base_offset == offset
             assert broker.directory.shortened == {}
