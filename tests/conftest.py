@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from pathlib import Path
 
@@ -15,12 +14,6 @@ hypothesis.settings.load_profile("quorate")
 # kio imports hypothesis in each command that a test runs, and hypothesis then makes its tables of characters
 # again (over a second) wherever a process runs in a folder of its own: all share one place for them.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parent.parent / ".hypothesis"))
-
-
-def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: the garbage collector need not walk over it again."""
-    gc.freeze()
-
 
 for name in [name for name in os.environ if name.startswith("QUORATE_")]:
     del os.environ[name]

@@ -765,7 +765,7 @@ def test_an_fsync_that_hangs_keeps_its_lane_and_not_the_loop(seed: int) -> None:
 
 
 def test_a_slow_disk_holds_up_the_loop() -> None:
-    assert any(run_seed(seed, "disks", 3, SHORT).counts["loop_stalls"] for seed in range(1, 21))
+    assert any(run_seed(seed, "disks", 3, SHORT).counts["loop_stalls"] for seed in range(5, 21))
 
 
 def test_a_seldom_fault_comes_in_its_share_of_the_seeds_and_bites() -> None:
