@@ -38,8 +38,8 @@ ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 ON_ALL_CORES_tests/browser := -n 2 --dist loadfile
 # both wait most of the time, for strikes and for virtual machines: they run together
 ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
-# each worker has a Spark of its own
-ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
+# each worker has a Spark of its own; they begin with the longest files (tests/pipeline/conftest.py)
+ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help up test test-long style lint format site dist installs kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -265,9 +266,8 @@ def test_a_consumer_is_a_member_of_its_group(pages: Pages, cluster: BrokerCluste
     consumer.close()
 
 
-@pytest.mark.alone
 def test_ten_thousand_partitions_scroll_without_a_long_frame(pages: Pages) -> None:
-    """The answer is made here: what is judged is the page."""
+    """The answer is made here: what is judged is the page, by its thread's own clock of CPU time."""
     rows = [
         [number // 100, number % 100, [1, 2, 3], 1 + number % 3, [1, 2, 3], False] for number in range(10_000)
     ]
@@ -275,17 +275,22 @@ def test_ten_thousand_partitions_scroll_without_a_long_frame(pages: Pages) -> No
     pages.tab.route("**/api/partitions*", lambda route: route.fulfill(json=json.loads(answer)))
     pages.open("#/partitions?show=all")
     expect(pages.get("heatmap", cells=30_000)).to_be_visible()
-    longest = pages.tab.evaluate(
-        """async () => {
-          const box = document.querySelector("[data-testid=heatmap]");
-          let last = performance.now(), longest = 0;
-          for (let frame = 0; frame < 60; frame++) {
-            box.scrollTop += 97;
-            const now = await new Promise(requestAnimationFrame);
-            longest = Math.max(longest, now - last);
-            last = now;
-          }
-          return longest;
-        }"""
-    )
-    assert longest < 100, f"a frame took {longest:.0f} ms"
+    devtools = pages.tab.context.new_cdp_session(pages.tab)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent_s() -> float:
+        metrics = devtools.send("Performance.getMetrics")["metrics"]
+        return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+
+    spent = [spent_s()]
+    for _ in range(60):
+        pages.tab.evaluate(
+            """async () => {
+              document.querySelector("[data-testid=heatmap]").scrollTop += 97;
+              await new Promise(requestAnimationFrame);
+            }"""
+        )
+        spent.append(spent_s())
+    assert spent[-1] > spent[0], "the clock runs"
+    longest_s = max(after - before for before, after in itertools.pairwise(spent))
+    assert longest_s < 0.1, f"a frame took {longest_s * 1000:.0f} ms of CPU"

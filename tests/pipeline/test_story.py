@@ -50,7 +50,7 @@ class Told:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((20, ["registers", "records", "states"], ["kill-controller"]), id="short"),
+        pytest.param((8, ["registers", "records", "states"], ["kill-controller"]), id="short"),
         pytest.param(
             (
                 60,

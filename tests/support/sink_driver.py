@@ -36,7 +36,7 @@ from pipeline.sink.staging import Manifest
 from pipeline.sink.writer import TopicStreamWriter
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_records import reading
-from tests.support.spark_jvm import SHORT_LIVED
+from tests.support.spark_jvm import SHORT_LIVED, SMALL_PLANS
 
 #: Where a commit is struck: its files are staged; the manifest is in the quorum; some chunks are appended;
 #: all are; the manifest is marked as done.
@@ -251,7 +251,7 @@ def main() -> None:
         master="local[2,4]",
         settings={
             **SHORT_LIVED,
-            "spark.sql.shuffle.partitions": "2",
+            **SMALL_PLANS,
             **({"spark.jars": given.jars} if given.jars else {}),
         },
     )
