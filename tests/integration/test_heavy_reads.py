@@ -17,7 +17,7 @@ from tests.support.wire_load import Connection, create_body, frame, multi_body, 
 pytestmark = pytest.mark.alone
 
 CREATE, GET_DATA, GET_CHILDREN = 1, 4, 8
-CHILDREN, PART = 300_000, 1000
+CHILDREN, PART = 100_000, 1000
 LISTERS = 30
 MEASURED_S = 4.0
 #: of a client's rate, while others list
