@@ -32,8 +32,8 @@ class NewerLogError(QuorateError):
         super().__init__(
             f"broker {broker_id} cannot serve: its log of {topic}-{partition} has records of leader {known}: "
             "it was restored to an earlier point, or forced",
-            "restore the quorum to a later point, raise the epoch to keep the records, or move this log away "
-            'and lose them: docs/operate/backup.md, "Brokers", says how',
+            "restore the quorum to a later point, keep the records by `quorate raise-epochs`, or move this "
+            'log away and lose them: docs/operate/backup.md, "Brokers", says how',
         )
 
 

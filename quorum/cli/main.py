@@ -73,6 +73,7 @@ _BUILT_IN = {
     "certs": "certs",
     "users": "users",
     "secret": "secret",
+    "raise-epochs": "raise_epochs",
     "import": "import_cluster",
 }
 

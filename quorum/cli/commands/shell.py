@@ -54,11 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     from quorum.cli.shell import run as run_shell
 
     return run_shell(
-        arguments.hosts, arguments.words, as_json=arguments.json, prove=_prover(arguments.peer_secret)
+        arguments.hosts, arguments.words, as_json=arguments.json, prove=prover(arguments.peer_secret)
     )
 
 
-def _prover(file: Path | None) -> Callable[[Client], Awaitable[None]] | None:
+def prover(file: Path | None) -> Callable[[Client], Awaitable[None]] | None:
     """Return what proves the secrets of a file for a client."""
     if file is None:
         return None
