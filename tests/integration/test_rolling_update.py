@@ -106,8 +106,9 @@ def update_nodes(cluster: Brokers, nodes: Nodes) -> None:
     leader = nodes.leader()
     first, second = [each for each in nodes.node_ids if each != leader]
     nodes.update(first)
-    told = doctor(cluster)
-    assert any(f"cannot rise above {FEATURE_LEVEL}: node" in each for each in told), told
+    # It is ready before it has said to the leader what it supports.
+    held = f"cannot rise above {FEATURE_LEVEL}: node"
+    eventually(lambda: any(held in each for each in doctor(cluster)), DEADLINE_S, "doctor names who holds it")
     nodes.update(first, back=True)
     nodes.update(first)
     nodes.update(second)
