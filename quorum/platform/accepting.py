@@ -117,6 +117,8 @@ class Acceptor:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
+        #: accepted, and their task has not begun
+        self._waiting: set[socket.socket] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -142,6 +144,9 @@ class Acceptor:
             self._loop.remove_reader(self._bound)
         for task in self._making:
             task.cancel()
+        # Cancelled so, a task closes nothing.
+        for accepted in self._waiting:
+            accepted.close()
         self._bound.close()
 
     def _accept(self) -> None:
@@ -161,11 +166,13 @@ class Acceptor:
                 self._on_shortage()
                 return
             accepted.setblocking(False)
+            self._waiting.add(accepted)
             task = self._loop.create_task(self._make(accepted))
             self._making.add(task)
             task.add_done_callback(self._making.discard)
 
     async def _make(self, accepted: socket.socket) -> None:
+        self._waiting.discard(accepted)
         if self._tls is not None:
             await self._tls.open(self._factory, accepted)
             return

@@ -164,3 +164,21 @@ def test_a_port_without_files_pauses_sheds_and_goes_on(monkeypatch: pytest.Monke
             assert port.lacks == 2
 
     asyncio.run(scene())
+
+
+async def test_a_stop_closes_a_connection_that_was_accepted_just_before() -> None:
+    loop = asyncio.get_running_loop()
+    bound = socket.create_server(("127.0.0.1", 0))
+    bound.setblocking(False)
+
+    def has_room(making: int) -> bool:
+        if not making:
+            # Before the connection is made.
+            loop.call_soon(acceptor.stop)
+        return not making
+
+    acceptor = Acceptor(bound, asyncio.Protocol, has_room)
+    acceptor.start()
+    with socket.create_connection(acceptor.address) as client:
+        client.setblocking(False)
+        assert await loop.sock_recv(client, 1) == b""
