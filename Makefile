@@ -31,15 +31,15 @@ ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/scenarios := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/model := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
-# these wait for time-outs half of the time, and begin with the longest files (tests/integration/conftest.py)
-ON_ALL_CORES_tests/integration := -n 3 --dist loadfile --no-loadscope-reorder
-ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
+# these wait often, and begin with the longest files (tests/integration/conftest.py)
+ON_ALL_CORES_tests/integration := -n 4 --dist loadfile --no-loadscope-reorder
+ON_ALL_CORES_tests/conformance := -n 3 --dist loadfile
 # each worker has a cluster and a browser of its own
-ON_ALL_CORES_tests/browser := -n 2 --dist loadfile
+ON_ALL_CORES_tests/browser := -n 3 --dist loadfile
 # both wait most of the time, for strikes and for virtual machines: they run together
-ON_ALL_CORES_tests/chaos := tests/ecosystem -n 2 --dist loadfile
+ON_ALL_CORES_tests/chaos := tests/ecosystem -n 3 --dist loadfile
 # each worker has a Spark of its own; they begin with the longest files (tests/pipeline/conftest.py)
-ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile --no-loadscope-reorder
+ON_ALL_CORES_tests/pipeline := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help up test test-long style lint format site dist installs kubernetes helm java maven strace systemd-analyze promtool kcat chromium toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients ecosystem chaos chaos-check differential fuzz simulate simulate-defects clean
 
