@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import runpy
@@ -117,13 +118,16 @@ def start_server(
     """Start a server without waiting for it.
 
     Args:
-        command: an interpreter and its arguments; one of another installation is started as it is.
+        command: an interpreter and its arguments, `-m MODULE` among them. What is not `quorum` of this
+            environment is started as it is.
         output: file descriptor for its standard output and error.
         folder: where it runs. environment: all of its variables.
         number: servers with an odd and an even one have different seeds of hashes.
     """
-    interpreter, *arguments = command
-    if interpreter != sys.executable or _of_interpreter(environment) != _of_interpreter(_usual()):
+    run = list(itertools.dropwhile(lambda word: word != "-m", command))[1:]
+    # A module of the tests may change others before they are loaded.
+    is_shipped = command[0] == sys.executable and run[:1] == ["quorum"]
+    if not is_shipped or _of_interpreter(environment) != _of_interpreter(_usual()):
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -133,8 +137,7 @@ def start_server(
             env=dict(environment),
         )
     forking = _forking(number % _FORKING)
-    module = arguments.index("-m") + 1
-    request = {"run": arguments[module:], "folder": str(folder), "environment": dict(environment)}
+    request = {"run": run, "folder": str(folder), "environment": dict(environment)}
     return ForkedServer(forking, forking.ask(request, output))
 
 
